@@ -27,6 +27,9 @@ MIN_ELEMENTS_FOR_NATIVE_THREADS = 1 << 15
 MIN_HALVES_FOR_NATIVE_THREADS = 1 << 16
 #: Elements that a native thread takes at a time.
 ELEMENTS_PER_TASK = 1 << 14
+#: The most elements over which a pass goes in one portion, so that it may be a step of a native program. Bits depend on
+#: it.
+MOST_ELEMENTS_OF_ONE_PORTION = 1 << 16
 
 # ---- memory ----
 

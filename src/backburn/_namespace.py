@@ -29,7 +29,7 @@ from backburn.base.dtypes import bool_ as _bool
 from backburn.base.errors import BackburnError as BackburnError
 from backburn.base.threads import set_num_threads as set_num_threads
 from backburn.ops.rules.gradients import gradient_rule as gradient_rule
-from backburn.tensor import fourier as fourier, random as random
+from backburn.tensor import fft as fft, fourier as fourier, random as random
 from backburn.tensor.activations import gelu as gelu, relu as relu, sigmoid as sigmoid, silu as silu
 from backburn.tensor.classes import (
     BoolTensor as BoolTensor, ComplexTensor as ComplexTensor, FloatTensor as FloatTensor, IntTensor as IntTensor,

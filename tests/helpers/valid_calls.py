@@ -118,6 +118,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "linalg.tensordot": {"x2": F.T, "axes": 1},
     "linalg.triangular_solve": {"x1": S, "x2": F},
     **{f"fourier.{name}": {"n": (4,)} for name in ("fftn", "ifftn", "irfftn")},
+    **{f"fft.{name}": {"s": (4,)} for name in ("fftn", "ifftn", "irfftn", "rfftn")},
+    "fft.irfft": {"x": V, "n": 6},
     "interp": {"x": F, "xp": V, "fp": V},
     "fourier.rfftn": {"n": (3, 4)},
     "fourier.irfft": {"real": V, "imag": V, "n": 6},
@@ -218,8 +220,8 @@ LEFT_OUT = {"__array_namespace_info__", "gradient_rule", "implement", "operation
 def modules() -> dict[str, types.ModuleType]:
     """The modules whose functions users call, by the prefix that names are given."""
     return {
-        "": bb._namespace, "linalg.": bb.linalg, "fourier.": bb.fourier, "random.": bb.random,
-        "nn.functional.": bb.nn.functional,
+        "": bb._namespace, "linalg.": bb.linalg, "fft.": bb.fft, "fourier.": bb.fourier,
+        "random.": bb.random, "nn.functional.": bb.nn.functional,
     }  # fmt: skip
 
 

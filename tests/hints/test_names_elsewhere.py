@@ -512,7 +512,7 @@ def test_limits_of_floats_that_numpy_has(name: str, dtype: bb.DType) -> None:
 def test_namespaces_tell_too() -> None:
     """Users look for the names here first."""
     places = [(bb.nn, "CrossEntropyLoss"), (bb.random, "randn"), (bb.linalg, "norm"), (bb.data, "DataLoader")]
-    places += [(bb.fourier, "rfft2"), (optim.schedules, "MultiStepLR")]
+    places += [(bb.fft, "rfft2"), (optim.schedules, "MultiStepLR")]
     for module, name in places:
         with pytest.raises(AttributeError, match="; here: bb"):
             getattr(module, name)
@@ -630,7 +630,9 @@ def test_names_that_only_tell_are_not_listed(owner: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("module", [nn, nn.functional, nn.init, optim, bb.random, bb.linalg, bb.fourier, bb.data])
+@pytest.mark.parametrize(
+    "module", [nn, nn.functional, nn.init, optim, bb.random, bb.linalg, bb.fft, bb.fourier, bb.data]
+)
 def test_modules_list_what_is_for_users(module: Any) -> None:
     """Public names, without the helpers in the same file."""
     assert dir(module) == sorted(module.__all__)
@@ -794,7 +796,7 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
 @pytest.mark.parametrize("word", RENAMED)
 def test_arguments_that_are_told_exist(word: str) -> None:
     """Each in a function that does not take the other name."""
-    places: Any = (bb, nn, F, nn.init, optim, S, bb.random, bb.linalg, bb.fourier, bb.data)
+    places: Any = (bb, nn, F, nn.init, optim, S, bb.random, bb.linalg, bb.fft, bb.fourier, bb.data)
     values = [getattr(place, name) for place in places for name in place.__all__] + [bb.FloatTensor.backward]
     taken = [set(signature(value).parameters) for value in values if callable(value)]
     for ours in RENAMED[word]:

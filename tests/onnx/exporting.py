@@ -60,6 +60,12 @@ def loss_of(outputs: Any, seed: int = 0) -> Any:
     return total
 
 
+def check_again(proto: Any, loaded: Any, examples: Any, dynamic: Any = None) -> None:
+    """What is loaded is exported as the same file."""
+    again = bb.onnx.export(loaded, None, *examples, dynamic=dynamic)
+    assert again.SerializeToString(deterministic=True) == proto.SerializeToString(deterministic=True)
+
+
 def check_export(
     model: Any, *examples: Any, tolerance: float = 1e-6, gradients: bool = True, reference: bool = True,
     runtime: bool = True, **options: Any,
@@ -74,7 +80,8 @@ def check_export(
     found = tensors_of(loaded(*tensors_of(examples)))
     for x, y in zip(found, arrays, strict=True):
         assert far(x.numpy(), y) < tolerance, far(x.numpy(), y)
-    names = {x.name for x in proto.graph.initializer if not x.name.startswith("constant_")}
+    check_again(proto, loaded, tensors_of(examples), options.get("dynamic"))
+    names = {x.name for x in proto.graph.initializer if not x.name.startswith(("constant_", "table_"))}
     state = set(model.state_dict())
     assert names <= state | {f"{path}_{part}" for path in state for part in ("scale", "zero_point")}
     trained = {path for path, _ in model.named_parameters()}

@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 from tests.distributed.test_layers import CASES
 from tests.models.frozen import frozen, names
-from tests.onnx.exporting import HAS_RUNTIME, check_export, far, run_reference, run_runtime, tensors_of
+from tests.onnx.exporting import HAS_RUNTIME, check_again, check_export, far, run_reference, run_runtime, tensors_of
+from tests.onnx.graphs import model as text
 
 import backburn as bb
 from backburn import nn
@@ -96,9 +97,7 @@ def test_layers(name: str) -> None:
 def test_models(name: str) -> None:
     case = frozen(name)
     examples = case.given(AUTODIFF)
-    loaded = bb.onnx.load(check_export(case.model(AUTODIFF), *examples, tolerance=2e-6))
-    again = bb.onnx.load(bb.onnx.export(loaded, None, *examples))
-    assert np.array_equal(again(*examples).numpy(), loaded(*examples).numpy())
+    check_export(case.model(AUTODIFF), *examples, tolerance=2e-6)
 
 
 # ---- operations ----
@@ -360,9 +359,30 @@ def test_a_loaded_model_is_trained_and_exported_again(name: str, tmp_path: Any) 
     assert [*again.state_dict()] == [*model.state_dict()]
     assert np.array_equal(again(x).numpy(), model(x).numpy())
     assert proto.SerializeToString() == onnx.load(path).SerializeToString()
-    third = bb.onnx.export(again, None, x)
-    assert third.graph.node == proto.graph.node
-    assert third.graph.initializer == proto.graph.initializer
+    check_again(proto, again, [x])
+
+
+def test_a_loaded_graph_inside_of_a_model_is_written_at_each_call() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            self.part = bb.onnx.load(bb.onnx.export(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), None, normal(2, 3)))
+
+        def forward(self, x: Any) -> Any:
+            return self.part(self.part(x)) + bb.vmap(self.part)(bb.stack([x, x]))
+
+    proto = check_export(Twice(), normal(2, 3))
+    assert {"part/0/Gemm", "part/0/Gemm_1"} <= {node.name for node in proto.graph.node}
+
+
+def test_names_of_nodes_and_functions_never_clash_with_those_of_results() -> None:
+    twice = '<domain: "local", opset_import: ["": 20]> Twice (a) => (b) { y = Neg(a) b = Add(y, a) }'
+    for body, functions in (
+        ("{ [y] z = Neg(x) [x] y = Exp(z) }", ""),
+        ("{ z = local.Twice(x) y = Exp(z) }", twice),
+    ):
+        loaded = bb.onnx.load(text(f"(float[2] x) => (float[2] y) {body}", imports=', "local": 1', functions=functions))
+        proto = check_export(loaded, normal(2))
+        assert proto.graph.output[0].name == "y"
 
 
 @pytest.mark.parametrize("backend", ["numpy", "capture(numpy)", "autodiff(capture(numpy))", "sharded(numpy, dp=2)"])
@@ -453,6 +473,10 @@ def test_more_than_a_file_holds_lies_beside_it(tmp_path: Any, monkeypatch: pytes
         assert far(session.run(None, {"x": x.numpy()})[0], expected) < 1e-6
     with pytest.raises(ArgumentError, match=r"2 GB.*give a path"):
         bb.onnx.export(model, None, x)
+    (tmp_path / "again").mkdir()
+    bb.onnx.export(bb.onnx.load(path), tmp_path / "again" / path.name, x)
+    for file in (path, tmp_path / "model.onnx.data"):
+        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
 
 
 # ---- errors ----

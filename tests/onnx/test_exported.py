@@ -1,10 +1,14 @@
 """Modules that PyTorch's newest exporter wrote: outputs and gradients are PyTorch's, by the names of its parameters."""
 
+import gc
+
 import pytest
 
 pytest.importorskip("onnx", reason="models of ONNX are read with the package onnx, which is not installed")
 import numpy as np
+import onnx
 from tests.onnx.exported import NAMES, far, inputs_of, load, loss_of, numbers
+from tests.onnx.exporting import HAS_RUNTIME, check_again, run_runtime
 
 import backburn as bb
 from backburn import optim
@@ -121,6 +125,17 @@ def test_other_lengths_of_dynamic_axes(name):
     assert far(both.numpy(), np.concatenate([arrays["output"]] * 3)) < 1e-5
 
 
+def test_no_part_of_the_file_is_kept():
+    def nodes():
+        gc.collect()
+        return sum(isinstance(x, onnx.NodeProto) for x in gc.get_objects())
+
+    before = nodes()
+    model = load("norms", backend="numpy")
+    model(*inputs_of("norms", numbers("norms"), "numpy"))
+    assert nodes() == before
+
+
 def test_vmap_adds_an_axis():
     arrays = numbers("cnn")
     model = load("cnn", backend="autodiff(numpy)")
@@ -132,6 +147,40 @@ def test_vmap_adds_an_axis():
 def test_second_derivatives():
     model = load("mlp", backend="autodiff(numpy)").astype("float64")
     bb.check_grads(lambda x: model(x).sum(), (bb.random.normal((2, 4), dtype="float64"),), order=2)
+
+
+#: Branches that depend on values, which Python has taken here.
+BRANCHES = {"bags", "branch"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*NAMES} - BRANCHES))
+def test_a_file_of_others_is_exported_again(name):
+    arrays, model = numbers(name), load(name, backend="autodiff(numpy)")
+    inputs = inputs_of(name, arrays)
+    proto = bb.onnx.export(model, None, *inputs)
+    onnx.checker.check_model(proto, full_check=True)
+    loaded = bb.onnx.load(proto, backend="autodiff(numpy)")
+    assert {*dict(loaded.named_parameters())} == {*dict(model.named_parameters())}
+    assert np.array_equal(loaded(*inputs).numpy(), model(*inputs).numpy())
+    if HAS_RUNTIME and name != "bfloat16":
+        assert far(run_runtime(proto, inputs)[0], arrays["output"]) < 1e-5
+    check_again(proto, loaded, inputs)
+
+
+@pytest.mark.parametrize("name", sorted(BRANCHES))
+def test_branches_that_depend_on_values_are_not_exported_again(name):
+    model, inputs = load(name, backend="autodiff(numpy)"), inputs_of(name, numbers(name))
+    with pytest.raises(bb.errors.CaptureError, match=r"\(If, opset 20\): export: the model reads values on the host"):
+        bb.onnx.export(model, None, *inputs)
+
+
+def test_shapes_that_a_file_computes_are_computed_when_it_is_exported_again():
+    model, (x,) = load("gpt", backend="numpy"), inputs_of("gpt", numbers("gpt"), "numpy")
+    proto = bb.onnx.export(model, None, x, dynamic={model.input_names[0]: {0: "batch", 1: "time"}})
+    assert "Shape" in {node.op_type for node in proto.graph.node}
+    loaded, other = bb.onnx.load(proto, backend="numpy"), x[:1, :3]
+    assert np.array_equal(loaded(other).numpy(), model(other).numpy())
 
 
 def test_state_goes_to_another_model_and_back():

@@ -42,7 +42,7 @@ LAYERS = (
     ("distributed",),
     ("train",),
     ("_namespace", "dtypes", "errors", "trees"),
-    ("fourier", "linalg", "random"),
+    ("fft", "fourier", "linalg", "random"),
     ("__init__",),
     ("cli",),
     ("__main__",),

@@ -313,6 +313,10 @@ LOSSES: dict[str, Callable[[Any], Any]] = {
     "sums": lambda z: bb.sum(bb.imag(bb.einsum("ij,ik,kl->jl", z, z[:, :2], w))) + bb.abs(bb.tensordot(z, z)),
     "systems": lambda z: bb.sum(bb.abs(bb.linalg.solve(z[:, :2], w) + bb.linalg.inv(w[:, 1:] @ z[:, :2]) @ w)),
     "triangles": lambda z: bb.sum(bb.abs(bb.linalg.triangular_solve(z[:, :2], w) * w)),
+    "convolutions": lambda z: (
+        bb.abs(nn.functional.conv(z[None], w[None], w[:1, 0], stride=2, padding=1) * (1 + 2j)).sum()
+        + bb.sum(bb.abs(nn.functional.conv_transpose(w[None, :, :2], z[:, None], z[0, :1])) ** 2)
+    ),
     "views": lambda z: bb.sum(bb.abs(bb.view_as_complex(bb.view_as_real(z) * 2.0) * w) ** 3),
 }
 
@@ -367,6 +371,10 @@ def test_gradients_are_torchs() -> None:
         "sums": lambda z: torch.einsum("ij,ik,kl->jl", z, z[:, :2], weights).imag.sum() + (z * z).sum().abs(),
         "systems": lambda z: (
             (torch.linalg.solve(z[:, :2], weights) + torch.linalg.inv(weights[:, 1:] @ z[:, :2]) @ weights).abs().sum()
+        ),
+        "convolutions": lambda z: (
+            (torch.conv1d(z[None], weights[None], weights[:1, 0], stride=2, padding=1) * (1 + 2j)).abs().sum()
+            + (torch.conv_transpose1d(weights[None, :, :2], z[:, None], z[0, :1]).abs() ** 2).sum()
         ),
         "polar": lambda z: (torch.polar(z.abs(), z.real.contiguous()) * weights).real.sum(),
     }

@@ -151,19 +151,6 @@ def test_gradients_through_both_parts_and_one() -> None:
     np.testing.assert_allclose(only_real.numpy(), cosines, atol=1e-12)
 
 
-def test_frequencies() -> None:
-    for n in (1, 2, 7, 8):
-        close(bb.fourier.fftfreq(n, d=0.1, dtype="float64", backend="numpy"), np.fft.fftfreq(n, 0.1))
-        close(bb.fourier.rfftfreq(n, d=0.1, dtype="float64", backend="numpy"), np.fft.rfftfreq(n, 0.1))
-        x = SIGNAL[:, :n]
-        close(bb.fourier.fftshift(tensor(x)), np.fft.fftshift(x))
-        close(bb.fourier.ifftshift(tensor(x)), np.fft.ifftshift(x))
-        for axes in (0, -1, None, (0, 1), (-1,), ()):
-            close(bb.fourier.fftshift(tensor(x), axis=axes), np.fft.fftshift(x, axes=axes))
-            close(bb.fourier.ifftshift(tensor(x), axis=axes), np.fft.ifftshift(x, axes=axes))
-    assert bb.fourier.fftfreq(4).dtype is bb.float32
-
-
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 8])
 def test_windows(n: int) -> None:
     pairs: list[tuple[Any, Callable[[int], Array]]] = [
@@ -270,7 +257,6 @@ def test_short_time_gradients() -> None:
         (lambda x: bb.fourier.istft(x, x, hop=9), NumericalInstabilityError, "istft: a point lies under no window"),
         (lambda x: bb.fourier.hann_window(-1), ArgumentError, "hann_window: the length is an integer of at least 0"),
         (lambda x: bb.fourier.hann_window(None), ArgumentError, "hann_window: the length is an integer"),  # type: ignore[arg-type]
-        (lambda x: bb.fourier.fftfreq(4.0), ArgumentError, "fftfreq: n is an integer of at least 1, not 4.0"),  # type: ignore[arg-type]
         (lambda x: bb.fourier.hann_window(4, dtype="int64"), DTypeError, "hann_window: the dtype is a float dtype"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf, nan
 from struct import pack
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from backburn.base.errors import Unsupported
 from backburn_numpy.machine_code.encoding import (
@@ -31,6 +32,7 @@ from backburn_numpy.machine_code.encoding import (
     Memory,
 )  # fmt: skip
 from backburn_numpy.machine_code.functions import function_of
+from backburn_numpy.machine_code.memory import Code, executable
 from backburn_numpy.machine_code.vectors import MASKS, TAIL, UNORDERED, Body, Output, Program, Vector
 
 #: The registers of pointers, the number of bytes of a row that are done, and where a block ends.
@@ -57,6 +59,20 @@ class Loop(NamedTuple):
     arrays: tuple[str, ...]
     kernels: tuple[tuple[str, tuple[tuple[str, int | str], ...]], ...]
     outputs: tuple[tuple[str, tuple[str, int | str], int], ...]
+
+
+_known: WeakValueDictionary[Loop, Code] = WeakValueDictionary()
+
+
+def compiled_loop(loop: Loop) -> Code:
+    """The code of a loop in memory; raises :class:`Unsupported` if the system refuses it, or registers lack."""
+    code = _known.get(loop)
+    if code is None:
+        code = executable(assemble(loop))
+        if code is None:
+            raise Unsupported("executable memory")
+        _known[loop] = code
+    return code
 
 
 def assemble(loop: Loop) -> bytes:

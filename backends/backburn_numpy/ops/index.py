@@ -66,7 +66,7 @@ def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     )
     if pays and math.prod(x.shape[axis + 1 :]) == 1 and compiled.kernel("take_places") is not None:
         out = empty(indices.shape, x.dtype)
-        _run_places_kernel("take_places", x, _wrap_indices(indices, x.shape[axis]), out, axis)
+        _run_places_kernel("take_places", x, wrap_indices(indices, x.shape[axis]), out, axis)
         return out
     return x[_grid(indices, axis)]
 
@@ -76,7 +76,7 @@ def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis:
     if axis in (-1, len(shape) - 1) and indices.shape[axis] > 1:
         kernel = compiled.serving("spread_places", grad)
         if kernel is not None:
-            return _spread_places(kernel, grad, _wrap_indices(indices, shape[axis]), shape)
+            return _spread_places(kernel, grad, wrap_indices(indices, shape[axis]), shape)
     out = _zeros(shape, compute_dtype(grad))
     _scatter_add(out, indices, grad, axis)
     return cast_like(out, grad)
@@ -117,7 +117,7 @@ def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     if size and size * x.itemsize < tuning.MIN_POOLED_BYTES:
         return np.asarray(x.take(indices, axis))  # else a single element would be a scalar
     # NumPy does not check the indices of an empty result, and writes to ``out`` directly only in a mode without checks.
-    return np.take(x, _wrap_indices(indices, x.shape[axis]), axis, out=empty(shape, x.dtype), mode="clip")
+    return np.take(x, wrap_indices(indices, x.shape[axis]), axis, out=empty(shape, x.dtype), mode="clip")
 
 
 @implements("take_backward")
@@ -192,7 +192,7 @@ def _zeros(shape: Shape, dtype: Any) -> Array:
     return out
 
 
-def _wrap_indices(indices: Array, length: int) -> Array:
+def wrap_indices(indices: Array, length: int) -> Array:
     """``indices`` made non-negative; raises for one out of range."""
     if not indices.size:
         return indices.astype(np.intp)
@@ -214,7 +214,7 @@ def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
         return
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
-    in_range = _wrap_indices(indices, length)
+    in_range = wrap_indices(indices, length)
     values = _as_summands(values, out)
     if after == 1 and np.ndim(values) and compiled.serving("add_places", values) is not None:
         _run_places_kernel("add_places", out, in_range, values, axis)
@@ -259,7 +259,7 @@ def _add_entries(out: Array, indices: Array, values: Any, axis: int) -> None:
     """Add the entries of ``values`` to those of ``out`` at ``indices``, along ``axis``."""
     length, after = out.shape[axis], math.prod(out.shape[axis + 1 :])
     before = math.prod(out.shape[:axis])
-    entries = _wrap_indices(indices, length)
+    entries = wrap_indices(indices, length)
     values = _as_summands(values, out)
     if after == 1 and np.ndim(values) and compiled.serving("add_places", values) is not None:
         _run_places_kernel("add_places", out, entries, values, axis)

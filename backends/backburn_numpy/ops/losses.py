@@ -24,7 +24,7 @@ def label_cross_entropy(k: Any, x: Array, labels: Array, /, axis: int) -> Array:
     labelled(x.shape, labels.shape, axis=axis)
     if is_half(x):
         return in_float32(label_cross_entropy, k, x, labels, axis)
-    class_ids, losses = _class_indices(labels, x.shape[axis]), empty(labels.shape, x.dtype)
+    class_ids, losses = class_indices(labels, x.shape[axis]), empty(labels.shape, x.dtype)
     if compiled.serving("label_cross_entropy", x) is None:
         _fill_losses(losses, np.moveaxis(x, axis, -1), class_ids.reshape(labels.shape))
         return losses
@@ -40,7 +40,7 @@ def label_cross_entropy(k: Any, x: Array, labels: Array, /, axis: int) -> Array:
 def label_cross_entropy_backward(k: Any, grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
     if is_half(x):
         return in_float32(label_cross_entropy_backward, k, grad, x, labels, axis)
-    class_ids, out = _class_indices(labels, x.shape[axis]), empty(x.shape, x.dtype)
+    class_ids, out = class_indices(labels, x.shape[axis]), empty(x.shape, x.dtype)
     if compiled.serving("label_cross_entropy_backward", x) is None:
         return OPERATIONS["label_cross_entropy_backward"].body(k, grad, x, labels, axis)
     if _has_columns(x, axis):
@@ -83,7 +83,7 @@ def _lines(x: Array, axis: int) -> Array:
     return moved.reshape(math.prod(moved.shape[:-1]), x.shape[axis])
 
 
-def _class_indices(labels: Array, classes: int) -> Array:
+def class_indices(labels: Array, classes: int) -> Array:
     """The labels, flat; raises for one out of range."""
     flat = labels.reshape(-1).astype(np.int64, copy=False)
     if flat.size and np.maximum.reduce(flat.view(np.uint64)) >= classes:  # without the sign, negative ones are large

@@ -47,9 +47,10 @@ def _times(times: int) -> Callable[..., int]:
     return lambda rows, size: times * rows * size
 
 
-#: The kernels that take addresses and sizes: of each address, whether it is read (perhaps null), written or both, and
-#: how many elements; then the names of the sizes that follow.
+#: The kernels that take addresses and sizes: of each address, whether it is read (perhaps null, or "d" as doubles),
+#: written or both, and how many elements; then the names of the sizes that follow.
 EFFECTS: dict[str, tuple[Any, ...]] = {
+    "divide_sums": ((("w", lambda count, width: width), ("d", lambda count, width: width)), "count", "width"),
     "sum_matrices": (
         (("r", lambda inner, number, size: number * size), ("w", lambda inner, number, size: number * inner)),
         "inner", "number", "size",
@@ -78,6 +79,15 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
          ("r", _times(1)), ("r", _times(4))),
         "rows", "size",
     ),
+}  # fmt: skip
+
+#: The arrays of kernels that passes call with rows and their width, and which is the result: F has all elements, R a
+#: number for each row, I an index for each row, C one for each column, and S sums of columns, which are doubles.
+ARRAYS_ALONG_ROWS = {
+    "softmax": ("FF", 0), "softmax_backward": ("FFF", 0), "log_softmax": ("FF", 0), "log_softmax_backward": ("FFF", 0),
+    "logsumexp": ("FR", 1), "pick": ("FRI", 1), "pick_backward": ("FRI", 0),
+    "label_cross_entropy": ("FRI", 1), "label_cross_entropy_backward": ("FRFI", 0),
+    "standardize": ("FFCC", 0), "standardize_backward": ("FFFCCS", 0),
 }  # fmt: skip
 
 #: The operands of a formula's kernels that are numbers, from 1 on; of others with "_number" at the end, the second.

@@ -22,7 +22,7 @@ MOST_GROUPS = 64
 #: The arguments of a kernel's call.
 ARGUMENTS = 11
 #: The kinds of steps, as the kernel numbers them.
-FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
+FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE, PASS = range(6)
 #: The alignment of values in the arena, in bytes.
 LINE = 64
 #: The dtypes that native programs compute.

@@ -16,6 +16,7 @@ from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.fused import _Program
 from backburn_numpy.programs import verifier
 from backburn_numpy.programs.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
+from backburn_numpy.programs.tiles import TilePass
 from backburn_numpy.programs.verifier import Finished, Value
 from backburn_numpy.runtime.memory import append_empty, contiguous
 from backburn_numpy.runtime.threads import available
@@ -127,9 +128,13 @@ class NativeProgram:
                 for v, (number, part, _) in zip(results, self._parts, strict=True)
             ],
             self.arena,
-            [*self.constants, *(x for one in self._kept if isinstance(one, _Program) for x in one.constants)],
+            [
+                *self.constants,
+                *(x for one in self._kept if isinstance(one, _Program | TilePass) for x in one.constants),
+            ],
             [(number, cell) for (number, _), cell in layout.cells.items()],
             {one.at_fixed: one for one in self._kept if isinstance(one, _Program)},
+            {one.at_fixed: one.finished for one in self._kept if isinstance(one, TilePass)},
         )
 
     @property

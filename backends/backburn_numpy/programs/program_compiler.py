@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from backburn.programs.fusion.plan import PASS
 from backburn.programs.ir import Call, Number, Variable
-from backburn_numpy.programs import formulas, multiplications, rearrangements
+from backburn.programs.passes.native_programs import FEWEST
+from backburn_numpy.programs import formulas, multiplications, rearrangements, small_passes
 from backburn_numpy.programs.layout import Layout, Plan
 from backburn_numpy.programs.native_program import NativeProgram
 
@@ -26,7 +28,7 @@ class ProgramCompiler:
         if plan is None:
             return None
         self._plans[call] = plan
-        return 0 if call.operation in VIEWS else 1
+        return 0 if call.operation in VIEWS else FEWEST if call.operation == PASS else 1
 
     def native_program(
         self, calls: Sequence[Call], given: Sequence[Variable | Number], results: Sequence[Variable]
@@ -40,6 +42,7 @@ class ProgramCompiler:
 
 
 PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
+    PASS: small_passes.pass_plan,
     "sum": formulas.sum_plan,
     "mean": formulas.sum_plan,
     "matmul": multiplications.product_plan,

@@ -25,7 +25,7 @@ from backburn.programs.passes.in_place import STEPS, InPlaceUpdates, Place, Upda
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.elementwise.fused import bound
-from backburn_numpy.ops.index import _wrap_indices
+from backburn_numpy.ops.index import wrap_indices
 from backburn_numpy.programs import verifier
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.threads import available
@@ -275,7 +275,7 @@ class NumpyUpdates(InPlaceUpdates):
     def _rows(self, at: int, number: int, param: Any, values: Array, indices: Array, length: int) -> Array:
         """The new table, from which the kernel is to subtract rows."""
         p, new = self._array(param), self._target(number, param)
-        where = contiguous(_wrap_indices(indices, length), np.dtype(np.int64))
+        where = contiguous(wrap_indices(indices, length), np.dtype(np.int64))
         heads, following = np.empty(length, np.int32), np.empty(where.size, np.int32)
         self._chain(*compiled.addresses(heads, following, where), where.size)
         arrays = new, contiguous(values), where, heads, following

@@ -11,8 +11,8 @@ from backburn.programs.fusion.plan import Extent
 from backburn.programs.lowering import Call, Value
 from backburn_numpy import compiled
 from backburn_numpy.machine_code.functions import function_of
-from backburn_numpy.machine_code.loops import MOST_ARRAYS, Loop, assemble
-from backburn_numpy.machine_code.memory import VECTORS, Code, executable, missing
+from backburn_numpy.machine_code.loops import MOST_ARRAYS, Loop, compiled_loop
+from backburn_numpy.machine_code.memory import VECTORS, Code, missing
 
 #: The kernels that reduce rows, and what loops call that.
 REDUCTIONS = {"sum_rows": "sum", "max_rows": "max", "min_rows": "min"}
@@ -221,7 +221,4 @@ class Pass:
             VECTORS[compiled.level() or ""], self.size, self.width, extents, tuple(kernels),
             tuple((kind, operand(x), places[y]) for kind, x, y in outputs),
         )  # fmt: skip
-        code = executable(assemble(loop))
-        if code is None:
-            raise Unsupported("executable memory")
-        return Joined(calls, [*reads], writes, code)
+        return Joined(calls, [*reads], writes, compiled_loop(loop))

@@ -11,14 +11,17 @@ import numpy as np
 
 from backburn.base.dtypes import DType, float32, float64
 from backburn.ops.table import OPERATIONS
-from backburn.programs.fusion.plan import Extent, Operand, Plan, Step
-from backburn.programs.ir import Call, Variable
+from backburn.programs.fusion.plan import ALONG_ROWS, Extent, Operand, Plan, Step
+from backburn.programs.ir import Call, Variable, arguments, listed
 from backburn.programs.lowering import UNTRACEABLE, Value
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.fused import FormulaTrace, needed_calls
 from backburn_numpy.machine_code import memory as machine_code
+from backburn_numpy.ops.index import wrap_indices
+from backburn_numpy.ops.losses import class_indices
 from backburn_numpy.programs import tiles_verifier, verifier
+from backburn_numpy.programs.effects import ARRAYS_ALONG_ROWS
 from backburn_numpy.programs.tile_loops import Joined, Pass
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.quiet import quietly
@@ -31,13 +34,29 @@ TILE_BYTES, LINE = 1 << 14, 64
 #: The most portions of rows. Bits depend on it.
 MOST_PORTIONS = 32
 #: The ways to call a kernel, as ``tile_interpreter.c`` numbers them.
-ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, CODE = range(6)
+ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE = range(9)
+#: The most arrays of a kernel, and with them the words of a step.
+MOST_ARRAYS = 6
+#: The dtype of indices.
+INDEX = np.dtype(np.int64)
+#: The kernels along rows that are called in another way than :data:`ALONG`.
+NORMS = {"standardize": NORM, "standardize_backward": NORM_BACKWARD}
+#: The kernels of operations along rows whose names differ.
+NAMES = {
+    "take_along_axis": "pick", "take_along_axis_backward": "pick_backward", "layer_norm": "standardize",
+    "layer_norm_backward": "standardize_backward", "rms_norm": "standardize",
+    "rms_norm_backward": "standardize_backward",
+}  # fmt: skip
 #: The kernels that reduce rows.
 OF_ROWS = {"sum": "sum_rows", "mean": "sum_rows", "max": "max_rows", "min": "min_rows"}
 
 
+#: An operand that a kernel may do without.
+ABSENT = Value()
+
+
 class Place(NamedTuple):
-    """Where an array lies: which start, or -1 for the room of a thread; the bytes from there, and from row to row."""
+    """Where an array lies: which start, -1 for the room of a thread, or -2 for none; the bytes, and from row to row."""
 
     start: int
     offset: int
@@ -45,7 +64,24 @@ class Place(NamedTuple):
 
 
 class _Trace(FormulaTrace):
-    """Notes the kernels of steps, and the extent of each result."""
+    """Notes the kernels of steps."""
+
+    def __init__(self, dtype: DType) -> None:
+        super().__init__(dtype)
+        #: What kernels of norms add to a variance, and whether they subtract the mean, by the result.
+        self.options: dict[Value, tuple[float, bool]] = {}
+        #: The sums of columns that a kernel makes besides its result.
+        self.sums: dict[Value, Value] = {}
+
+    def along(self, operation: str, operands: Sequence[Value | None], options: Sequence[Any]) -> Value:
+        """The result of an operation along rows."""
+        made, kernel = Value(), NAMES.get(operation, operation)
+        self.calls.append((kernel, made, [ABSENT if x is None else x for x in operands]))
+        if kernel in NORMS:
+            self.options[made] = options[1], operation.startswith("layer")
+        if kernel == "standardize_backward":
+            self.sums[made] = Value()
+        return made
 
     def gelu(self, x: Value, approximate: str = "none") -> Value:
         return self._either("gelu", {"none": "gelu", "tanh": "gelu_tanh"}, approximate, x)
@@ -73,17 +109,18 @@ class TilePass:
         self.failed: Call | None = None
         self._plan = plan
         space = plan.space
-        self._dtype = FLOAT32 if space.dtype is float32 else FLOAT64
-        size, width = self._dtype.itemsize, space.width
-        self._tall = max(1, TILE_BYTES // (width * size))
+        self.dtype = FLOAT32 if space.dtype is float32 else FLOAT64
+        size, width = self.dtype.itemsize, space.width
+        self._tall = min(space.rows, max(1, TILE_BYTES // (width * size)))
         tiles = -(-space.rows // self._tall)
-        portions = max(1, min(MOST_PORTIONS, space.size // tuning.ELEMENTS_PER_TASK, tiles))
+        is_small = space.size <= tuning.MOST_ELEMENTS_OF_ONE_PORTION
+        portions = 1 if is_small else min(MOST_PORTIONS, max(1, space.size // tuning.ELEMENTS_PER_TASK), tiles)
         self._portion = -(-tiles // portions) * self._tall
         self._portions = -(-space.rows // self._portion)
         #: The bytes from row to row, by extent.
         self._steps = {Extent.FULL: width * size, Extent.ROW: size, Extent.COLUMN: 0, Extent.ONE: 0}
         self._trace = _Trace(space.dtype)
-        self._extents: dict[Value, Extent] = {}
+        self._extents: dict[Value, Extent] = {ABSENT: Extent.COLUMN}
         #: The array of each value that is its numbers.
         self._arrays: dict[Value, Value] = {}
         self._views: dict[Value, Value] = {}
@@ -92,7 +129,15 @@ class TilePass:
         self._means: set[int] = set()
         #: The recorded call for which each kernel is called.
         self._makers: dict[Value, Call] = {}
+        #: What kernels read along rows, which has to be written out.
+        along = (step for step in plan.steps if step.call.operation in ALONG_ROWS)
+        self._whole = {id(x.value) for step in along for x in step.operands if x is not None}
+        #: The values that are indices of elements of rows.
+        self._indices: set[Value] = set()
         inputs = [self._input(x) for x in plan.inputs]
+        #: The recorded call whose indices an input is, if so.
+        self._checked = [self._picker(x) for x in plan.inputs]
+        self._indices = {v for v, call in zip(inputs, self._checked, strict=True) if call is not None}
         #: Which inputs are constants of one number.
         self._splats = [x.extent is not self._extents[v] for x, v in zip(plan.inputs, inputs, strict=True)]
         for step in plan.steps:
@@ -101,6 +146,9 @@ class TilePass:
             for _, made, _ in self._trace.calls[before:]:
                 self._extents.setdefault(made, step.extent)
                 self._makers[made] = step.call
+                if (sums := self._trace.sums.get(made)) is not None:
+                    self._extents[sums] = Extent.COLUMN
+                    self._makers[sums] = step.call
         extents = plan.extents
         results = [self._values[id(v), extents[v]] for v in plan.outputs]
         if len({*results, *inputs}) < len(results) + len(inputs):
@@ -111,17 +159,23 @@ class TilePass:
 
     def _shape(self, v: Variable, extent: Extent) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """The shape and the dtype of the memory that a result is written to."""
-        return (
-            ((self._portions, self._plan.space.width), FLOAT64) if extent is Extent.COLUMN else (v.shape, self._dtype)
-        )
+        return ((self._portions, self._plan.space.width), FLOAT64) if extent is Extent.COLUMN else (v.shape, self.dtype)
 
     def _input(self, x: Operand) -> Value:
         value = Value()
         constant = x.value
-        is_splat = isinstance(constant, np.ndarray) and not any(constant.strides)
+        is_splat = isinstance(constant, np.ndarray) and not any(constant.strides) and id(constant) not in self._whole
         self._extents[value] = Extent.ONE if is_splat else x.extent
         self._values[id(constant), x.extent] = value
         return value
+
+    def _picker(self, x: Operand) -> Call | None:
+        """The call that has an input as its indices."""
+        for step in self._plan.steps:
+            for kind, y in zip(ALONG_ROWS.get(step.call.operation, ""), step.operands, strict=False):
+                if kind == "I" and y.value is x.value:
+                    return step.call
+        return None
 
     def _operand(self, x: Any, extent: Extent) -> Any:
         """An operand of a step of that extent: an array, or numbers for whole rows."""
@@ -154,6 +208,15 @@ class TilePass:
                     made = trace.call("divide", made, float(self._plan.space.width))
             self._values[id(step.results[0]), step.extent] = made
             return
+        if not step.is_elementwise:
+            values = [None if x is None else self._values[id(x.value), x.extent] for x in step.operands]
+            if call.operation == "rms_norm":
+                values.append(None)  # it has no bias
+            made = trace.along(call.operation, values, arguments(call)[len(step.operands) :])
+            for v, value in zip(listed(call.results), (made, trace.sums.get(made)), strict=False):
+                if v is not None and value is not None:
+                    self._values[id(v), step.made[v]] = value
+            return
         given = [self._operand(x, step.extent) for x in step.operands]
         if call.operation == "fuse":
             found = given[0](trace, *given[1:], **call.attributes)
@@ -165,22 +228,25 @@ class TilePass:
 
     def _lower(self, inputs: list[Value], results: list[Value]) -> None:
         """The kernels' calls as the interpreter reads them."""
-        trace, size, width = self._trace, self._dtype.itemsize, self._plan.space.width
-        calls = needed_calls(trace.calls, results, self._arrays)
+        trace, size, width = self._trace, self.dtype.itemsize, self._plan.space.width
+        needed = [x for x, sums in trace.sums.items() if sums in results and x not in results]
+        calls = needed_calls(trace.calls, [*results, *needed], self._arrays)
         steps = Pass(calls, results, self._extents, self._arrays, trace.constants, width, size).steps()
         arrays = {
             Extent.FULL: -(-self._tall * width * size // LINE) * LINE,
             Extent.ROW: -(-self._tall * size // LINE) * LINE,
         }
-        places: dict[Value, Place] = {}
+        places: dict[Value, Place] = {ABSENT: Place(-2, 0, 0)}
         for i, value in enumerate([*results, *inputs]):
             extent = self._extents[value]
             places[value] = Place(i, 0, self._steps[extent])
+            if value in self._indices:
+                places[value] = Place(i, 0, INDEX.itemsize)
         self.constants = []
         known = {x: None for step in steps if not isinstance(step, Joined) for x in step[2] if x in trace.constants}
         for x in known:
             length = 1 if x.is_number else self._tall * width
-            self.constants.append(np.full(length, trace.constants[x], self._dtype))
+            self.constants.append(np.full(length, trace.constants[x], self.dtype))
             places[x] = Place(len(results) + len(inputs) + len(self.constants) - 1, 0, 0)
         reads = [
             step.reads if isinstance(step, Joined) else [self._arrays.get(x, x) for x in step[2]] for step in steps
@@ -203,7 +269,7 @@ class TilePass:
             if isinstance(step, Joined):
                 self._tables.append(np.array([places[x] for x in (*step.writes, *step.reads)], np.int64))
                 count, table = len(self._tables[-1]), compiled.address(self._tables[-1])
-                words += [step.code.address, CODE, count, table, *[0] * 11]
+                words += [step.code.address, CODE, count, table, *[0] * (3 * MOST_ARRAYS + 1)]
             else:
                 kernel, made, given = step
                 found: Any = compiled.kernel(trace.kernel(kernel))
@@ -212,33 +278,39 @@ class TilePass:
                     room += 8 * width
                 elif kernel in OF_ROWS.values():
                     how, where = REDUCE, [places[given[0]], places[made]]
+                elif kernel in ARRAYS_ALONG_ROWS:
+                    how, where = NORMS.get(kernel, ALONG), [places[x] for x in given]
+                    where.insert(ARRAYS_ALONG_ROWS[kernel][1], places[made])
+                    if how == NORM_BACKWARD:
+                        sums = trace.sums[made]
+                        if sums not in places:
+                            places[sums] = Place(-1, room + width * size, 0)
+                        where += [Place(-1, room, 0), places[sums]]
+                        room += (size + 8) * width
                 else:
                     how = self._how(self._extents[made], given)
                     where = [places[made], *(places[self._arrays.get(x, x)] for x in given)]
-                words += [
-                    found.where,
-                    how,
-                    len(where),
-                    *(n for place in where for n in place),
-                    *[0] * (3 * (4 - len(where))),
-                ]
+                eps, centred = trace.options.get(made, (0.0, False))
+                words += [found.where, how, len(where), *(n for place in where for n in place)]
+                words += [*[0] * (3 * (MOST_ARRAYS - len(where))), int(np.float64(eps).view(np.int64)), centred]
             for x in {*reads[i]}:
-                if last[x] == i and places[x].start < 0:
+                if last[x] == i and places[x].start == -1:
                     free[self._extents[x]].append(places[x].offset)
         kernels = sum(not isinstance(step, Joined) for step in steps)
         #: What computes the pass, in words.
         self.generator = f"{kernels} kernels"
         if self._codes:
             self.generator = f"machine code ({machine_code.describe()}), {len(self._codes)} loops and {self.generator}"
-        self._room = -(-room // 4096) * 4096 + LINE
+        self.room = -(-room // 4096) * 4096 + LINE
         self._words = np.array(words, np.int64)
-        numbers = [len(steps), self._plan.space.rows, width, self._tall, self._portion, size, self._room]
+        numbers = [len(steps), self._plan.space.rows, width, self._tall, self._portion, size, self.room]
         self._fixed = np.array([compiled.address(self._words), *numbers], np.int64)
-        self._at_fixed = compiled.address(self._fixed)
+        self.at_fixed = compiled.address(self._fixed)
         self._at_constants = compiled.addresses(*self.constants)
         self._run: Any = compiled.kernel("run_tiles")
         if verifier.VERIFIES:
-            tiles_verifier.verify(self._finished(steps, inputs, results, known))
+            self.finished = self._finished(steps, inputs, results, known)
+            tiles_verifier.verify(self.finished)
 
     def _finished(
         self,
@@ -248,7 +320,7 @@ class TilePass:
         constants: Iterable[Value],
     ) -> tiles_verifier.Finished:
         """The pass as the verifier reads it."""
-        space, size = self._plan.space, self._dtype.itemsize
+        space, size = self._plan.space, self.dtype.itemsize
         counts = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}
         starts = []
         for v, value in zip(self._plan.outputs, results, strict=True):
@@ -258,26 +330,19 @@ class TilePass:
             starts.append(tiles_verifier.Start(value, bytes_of_sums if is_sum else prod(v.shape) * size, row, True))
         for value in inputs:
             extent = self._extents[value]
-            starts.append(tiles_verifier.Start(value, counts[extent] * size, self._steps[extent], False))
+            start = tiles_verifier.Start(value, counts[extent] * size, self._steps[extent], False)
+            if value in self._indices:
+                start = start._replace(size=space.rows * INDEX.itemsize, row=INDEX.itemsize)
+            starts.append(start)
         for value, array in zip(constants, self.constants, strict=True):
             starts.append(tiles_verifier.Start(value, array.nbytes, 0, False))
         kernels = [step if isinstance(step, Joined) else self._kernel_of(step) for step in steps]
         numbers = [(array, self._trace.constants[x]) for x, array in zip(constants, self.constants, strict=True)]
         return tiles_verifier.Finished(
-            self._words,
-            self._fixed,
-            space.rows,
-            space.width,
-            kernels,
-            self._extents,
-            self._arrays,
-            self._trace.constants,
-            self._tables,
-            starts,
-            self._portions,
-            self._makers,
-            numbers,
-        )
+            self._words, self._fixed, space.rows, space.width, kernels, self._extents, self._arrays,
+            self._trace.constants, self._tables, starts, self._portions, self._makers, numbers, self._trace.options,
+            self._trace.sums, ABSENT,
+        )  # fmt: skip
 
     def _kernel_of(self, call: tuple[str, Value, list[Value]]) -> tuple[str, Value, list[tuple[Value, bool]]]:
         name, made, given = call
@@ -293,28 +358,57 @@ class TilePass:
                 return BY_ROW
         return ELEMENTS
 
+    @property
+    def is_small(self) -> bool:
+        """Whether all rows are one portion, and no input that varies has indices, which Python checks."""
+        varies = (
+            x.value.__class__ is Variable for x, call in zip(self._plan.inputs, self._checked, strict=True) if call
+        )
+        return self._portions == 1 and not any(varies)
+
+    @property
+    def results(self) -> list[tuple[Variable, Extent]]:
+        """The results, and the extent of each."""
+        extents = self._plan.extents
+        return [(v, extents[v]) for v in self._plan.outputs]
+
+    def count_of(self, v: Variable) -> int:
+        """What the sums of columns that a result is are divided by."""
+        return self._plan.space.rows if id(v) in self._means else 1
+
+    def given(self, i: int, x: Array) -> Array:
+        """The input with the number ``i``: one number of it where all are the same, and indices from 0 on."""
+        if (call := self._checked[i]) is not None:
+            check = class_indices if call.operation.startswith("label") else wrap_indices
+            return contiguous(check(x, self._plan.space.width), INDEX)
+        return x[(0,) * x.ndim + (...,)] if self._splats[i] else x
+
     @quietly
     def __call__(self, *given: Array) -> list[Array]:
         """The outputs for the inputs of the plan."""
         arrays = [contiguous(x[(0,) * x.ndim] if splat else x) for x, splat in zip(given, self._splats, strict=True)]
+        for i, call in enumerate(self._checked):
+            if call is not None:
+                self.failed = call
+                arrays[i] = self.given(i, arrays[i])
         results = []
         try:
             for shape, dtype in self._shapes:
                 results.append(empty(shape, dtype))
             threads = available()
-            rooms = empty((max(threads * self._room, tuning.MIN_POOLED_BYTES),), np.dtype(np.uint8))
+            rooms = empty((max(threads * self.room, tuning.MIN_POOLED_BYTES),), np.dtype(np.uint8))
         except MemoryError:
             made = self._plan.outputs[min(len(results), len(self._shapes) - 1)]
             self.failed = next(step.call for step in self._plan.steps if made in step.results)
             raise
         starts = np.array([*compiled.addresses_of([*results, *arrays]), *self._at_constants], np.int64)
-        self._run(self._at_fixed, compiled.address(starts), compiled.address(rooms), threads)
+        self._run(self.at_fixed, compiled.address(starts), compiled.address(rooms), threads)
         for i in self._columns:
             v = self._plan.outputs[i]
             total = np.add.reduce(results[i], axis=0)
             if id(v) in self._means:
                 total /= self._plan.space.rows
-            results[i] = total.astype(self._dtype).reshape(v.shape)
+            results[i] = total.astype(self.dtype).reshape(v.shape)
         return results
 
 
@@ -337,6 +431,8 @@ def knows(name: str, dtype: DType) -> bool:
 @cache
 def _has_kernels(name: str, dtype: DType, level: str) -> bool:
     trace, entry = _Trace(dtype), OPERATIONS[name]
+    if name in ALONG_ROWS:
+        return compiled.kernel(trace.kernel(NAMES.get(name, name))) is not None
     known: dict[str, dict[str, Any]] = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}
     try:
         getattr(trace, name)(*(Value() for _ in entry.operands), **known.get(name, {}))

@@ -17,12 +17,12 @@ from backburn.programs.fusion.plan import Extent
 from backburn.programs.ir import Call
 from backburn.programs.lowering import Value
 from backburn_numpy import compiled
-from backburn_numpy.programs.effects import Refused
+from backburn_numpy.programs.effects import ARRAYS_ALONG_ROWS, Refused
 from backburn_numpy.programs.tile_loops import Joined
 
 #: The ways to call a kernel and the words of a step, as ``tile_interpreter.c`` numbers and counts them.
-ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, CODE = range(6)
-WORDS = 15
+ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE = range(9)
+WORDS = 23
 
 
 class Start(NamedTuple):
@@ -58,6 +58,11 @@ class Finished(NamedTuple):
     makers: Mapping[Value, Call]
     #: Arrays of one number, with the number.
     constants: Sequence[tuple[np.ndarray[Any, Any], float]]
+    #: What kernels of norms add to variances, and whether they subtract means; the sums that kernels make besides.
+    options: Mapping[Value, tuple[float, bool]]
+    sums: Mapping[Value, Value]
+    #: The operand of kernels that do without one.
+    absent: Value
 
 
 class _Part(NamedTuple):
@@ -144,7 +149,8 @@ class _Tile:
             self._run_code(step, entry)
             return
         name, made, given = entry
-        kernel, how, arrays, *_ = self._finished.words.reshape(-1, WORDS)[step].tolist()
+        words = self._finished.words.reshape(-1, WORDS)[step]
+        kernel, how, arrays, *_ = words.tolist()
         found: Any = compiled.kernel(name)
         if kernel != found.where:
             raise Refused("a step calls another kernel")
@@ -153,23 +159,38 @@ class _Tile:
             lengths = [self._rows * line, column]
         elif how == COLUMNS:
             lengths = [self._rows * line, 8 * self._width, 8 * self._width]
+        elif how in (ALONG, NORM, NORM_BACKWARD):
+            sizes = {"F": self._rows * line, "R": column, "I": self._rows * 8, "C": line, "S": 8 * self._width}
+            lengths = [sizes[kind] for kind in ARRAYS_ALONG_ROWS[name.removesuffix("_double")][0]]
+            options = float(words[-2:-1].view(np.float64)[0]), bool(words[-1])
+            if options != self._finished.options.get(made, (0.0, False)):
+                raise Refused("a norm has other options")
         else:
             length = {ELEMENTS: self._rows * line, NUMBERS: column, BY_ROW: line}[how]
             lengths = [length, *(self._size if is_number else length for _, is_number in given)]
         if arrays != len(lengths):
             raise Refused("a step has another number of arrays")
         parts = [self._parts(step, i, length, how) for i, length in enumerate(lengths)]
-        reduces = how in (REDUCE, COLUMNS)
-        result, operands = (parts[-1], parts[:1]) if reduces else (parts[0], parts[1:])
+        at = 0 if how in (ELEMENTS, NUMBERS, BY_ROW) else len(parts) - 1
+        if how in (ALONG, NORM, NORM_BACKWARD):
+            at = ARRAYS_ALONG_ROWS[name.removesuffix("_double")][1]
+        result, operands = parts[at], [*parts[:at], *parts[at + 1 :]][: len(given)]
+        if any(
+            bool(mine) is (value is self._finished.absent) for (value, _), mine in zip(given, operands, strict=True)
+        ):
+            raise Refused("an operand is absent, or another is")
         for (value, _), mine in zip(given, operands, strict=True):
             for r, part in enumerate(mine):
                 self._read(value, part, r)
-        for part in [*result, *(parts[1] if how == COLUMNS else [])]:
+        besides = parts[1] if how == COLUMNS else [*parts[-2], *parts[-1]] if how == NORM_BACKWARD else []
+        for part in [*result, *besides]:
             if any(part.meets(x) for mine in operands for x in mine):
                 raise Refused("a step writes over its operand")
             for other in [x for x in self.held if x.meets(part)]:
                 del self.held[other]
         self._write(made, result)
+        if how == NORM_BACKWARD:
+            self._write(self._finished.sums[made], parts[-1])
 
     def _run_code(self, step: int, joined: Joined) -> None:
         """Check a step of machine code, and note what it writes."""
@@ -218,9 +239,11 @@ class _Tile:
         """The parts of an array that a kernel reads or writes, call by call."""
         at = step * WORDS + 3 + 3 * i
         start, first, stride = self._finished.words[at : at + 3].tolist()
+        if start == -2:
+            return []
         if start >= 0:
             first += self._top * stride
-        if how == COLUMNS and i == 2:
+        if start >= 0 and ((how == COLUMNS and i == 2) or (how == NORM_BACKWARD and i == 5)):
             first += self._sums()
         limit = self._room if start < 0 else self._finished.starts[start].size
         rows = range(self._rows if how == BY_ROW else 1)

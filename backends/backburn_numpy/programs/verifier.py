@@ -28,6 +28,7 @@ import numpy as np
 from backburn.base.errors import CaptureError
 from backburn.programs.ir import Call, Number, Variable, arguments
 from backburn_numpy import compiled
+from backburn_numpy.programs import tiles_verifier
 from backburn_numpy.programs.effects import CELLS, EFFECTS, MOVES, Refused, kernels, uses_of
 from backburn_numpy.runtime import blas, gemm
 
@@ -37,8 +38,8 @@ Array = Any
 VERIFIES = os.environ.get("BACKBURN_DEBUG", "") not in ("", "0")
 
 #: The kinds of steps, and the words of each without those of a formula's arrays.
-FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE = range(5)
-WORDS = {FORMULA: 5, COPY: 8, KERNEL_CALL: 14, PRODUCT: 15, TRANSPOSE: 8}
+FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE, PASS = range(6)
+WORDS = {FORMULA: 5, COPY: 8, KERNEL_CALL: 14, PRODUCT: 15, TRANSPOSE: 8, PASS: 4}
 #: Symbols stand for four bytes.
 UNIT = 4
 #: The bytes that the interpreter of formulas computes at a time, and the most arrays of its rows.
@@ -79,6 +80,8 @@ class Finished(NamedTuple):
     cells: Sequence[tuple[Number, Array]]
     #: The programs of formulas, by the addresses of what does not change.
     formulas: Mapping[int, Any]
+    #: Passes over rows as their own verifier has read them, likewise.
+    passes: Mapping[int, tiles_verifier.Finished]
 
 
 class Region(NamedTuple):
@@ -299,10 +302,11 @@ class _Run:
         """Run a step; returns the place of the next."""
         words = self._list.words[at : at + 5].tolist()
         kind = words[0] if words else -1
-        if kind not in WORDS or (kind == FORMULA and words[2] not in self._list.formulas):
+        known = {FORMULA: self._list.formulas, PASS: self._list.passes}.get(kind)
+        if kind not in WORDS or (known is not None and words[2] not in known):
             raise Refused(f"step {number} is of no known kind")
         arrays = self._list.formulas[words[2]].arrays if kind == FORMULA else 0
-        length = WORDS[kind] + 2 * arrays
+        length = WORDS[kind] + (len(self._list.passes[words[2]].starts) if kind == PASS else 2 * arrays)
         if words[1] != length or at + length > len(self._list.words):
             raise Refused(f"step {number} has {words[1]} words instead of {length}")
         words = self._list.words[at : at + length].tolist()
@@ -313,6 +317,7 @@ class _Run:
             KERNEL_CALL: self._kernel,
             PRODUCT: self._product,
             TRANSPOSE: self._transpose,
+            PASS: self._pass,
         }[kind](words)
         return at + length
 
@@ -506,8 +511,8 @@ class _Run:
         for i, (mode, count) in enumerate(effects, 3):
             if mode == "r?" and words[i] == 0 and self._at + i not in self._patches:
                 continue
-            span = self._span(words, i, count(**sizes), size)
-            spans[mode.rstrip("?")].append(span)
+            span = self._span(words, i, count(**sizes), 8 if mode == "d" else size)
+            spans["r" if mode == "d" else mode.rstrip("?")].append(span)
         written = [*spans["w"], *spans["rw"]]
         self._apart(written, spans["r"])
         for span in (*spans["r"], *spans["rw"]):
@@ -515,6 +520,30 @@ class _Run:
             if self._call.operation == "linear_weight_backward":
                 self._compare(_line(found), _line(self._rows(0)), "what it sums")
         for span in written:
+            self._write(span)
+
+    def _pass(self, words: list[int]) -> None:
+        one = self._list.passes[words[2]]
+        room, size = int(one.fixed[7]), int(one.fixed[6])
+        if size != self._size or one.portions != 1:
+            raise Refused("a pass is of other elements, or has several portions")
+        spans = []
+        for i, start in enumerate(one.starts, 4):
+            wide = UNIT if not start.is_result else 8 if start.row < 0 else size
+            spans.append(self._span(words, i, start.size // wide, wide))
+        results = [span for span, start in zip(spans, one.starts, strict=True) if start.is_result]
+        operands = spans[len(results) :]
+        self._apart([*results, self._span(words, 3, room // UNIT, UNIT)], operands)
+        self._place(self._span(words, 3, room // UNIT, UNIT))
+        for x, span in zip(self._operands, operands, strict=False):
+            found, own = _line(self._read(span)), _line(self._of(x, size))
+            if len(found) == size // UNIT:  # one number of all
+                own = own[: len(found)]
+            self._compare(found, own, "an operand")
+        for span in operands[len(self._operands) :]:
+            if (self._read(span) > 0).any():
+                raise Refused("a pass reads a value as a constant")
+        for span in results:
             self._write(span)
 
     def _formula(self, words: list[int]) -> None:

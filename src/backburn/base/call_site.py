@@ -33,6 +33,7 @@ NAMESPACES = {
     "backburn._namespace": "bb",
     "backburn.nn.functional": "bb.nn.functional",
     "backburn.tensor.linalg.namespace": "bb.linalg",
+    "backburn.tensor.fft": "bb.fft",
     "backburn.tensor.fourier": "bb.fourier",
     "backburn.tensor.random": "bb.random",
     "backburn.nn": "bb.nn",

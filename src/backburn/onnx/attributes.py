@@ -13,7 +13,7 @@ from backburn.onnx.protos import Model, read_sparse, read_tensor
 
 #: ``AttributeProto.AttributeType``.
 FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS = 1, 2, 3, 4, 5, 6, 7, 8
-SPARSE, TYPE = 11, 13
+GRAPHS, SPARSE, TYPE = 10, 11, 13
 
 
 class GraphAttribute:

@@ -28,7 +28,8 @@ class Body:
     def __init__(
         self, node: Any, schema: Any, opsets: Mapping[str, int], opset: int, given: Mapping[str, Any], limits: Limits
     ) -> None:
-        self.node = _with_values(node, given)
+        #: The bytes of the node, which itself would keep the whole file in memory.
+        self.node = _with_values(node, given).SerializeToString()
         self.schema = schema
         self.opsets = opsets
         self.opset = opset
@@ -50,9 +51,7 @@ class Body:
             return onnx.FunctionProto.FromString(body) if isinstance(body, bytes) else body
         versions = [v for v in self.schema.context_dependent_function_opset_versions if v <= self.opset]
         for version in sorted(versions or self.schema.context_dependent_function_opset_versions, reverse=True):
-            data = self.schema.get_context_dependent_function_with_opset_version(
-                version, self.node.SerializeToString(), list(types)
-            )
+            data = self.schema.get_context_dependent_function_with_opset_version(version, self.node, list(types))
             if data:
                 return onnx.FunctionProto.FromString(data)
         return None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from backburn.base.errors import ArgumentError, BackburnError, FileFormatError, Unsupported
 from backburn.base.foreign import listed, printable, quoted
 from backburn.onnx import bodies, naming
-from backburn.onnx.attributes import GraphAttribute, read_attributes, schema_of
+from backburn.onnx.attributes import GRAPH, GRAPHS, SPARSE, GraphAttribute, read_attributes, schema_of
 from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW
 from backburn.onnx.graph import NOTHING, Graph, Step
 from backburn.onnx.limits import Limits
@@ -164,6 +164,8 @@ class Compiler:
         self.noted_buffers: set[str] = set()
         self.nodes = self.added = 0
         self.root = _Frame(None)
+        #: Whether it compiles a body of the standard, whose names are not the model's.
+        self.is_body = False
 
     # ---- the model ----
 
@@ -188,6 +190,7 @@ class Compiler:
 
     def compile_body(self, function: Any, given: Mapping[str, Any], opsets: Mapping[str, int]) -> Graph:
         """Compile a function body of the standard as a separate graph."""
+        self.is_body = True
         scope = _Scope(self.root, None, {**opsets, **self._opsets(function.opset_import, function.name)}, ())
         scope.given = given
         slots = []
@@ -401,11 +404,21 @@ class Compiler:
             body, tuple(inputs), kinds, _needed(handler, len(inputs)), tuple(outputs),
             handler is not None and handler.wants_run, _needed(host, len(inputs)), graphs,
         )  # fmt: skip
+        stored = [self.stored.get(slot, "") for slot in inputs] if scope.frame is self.root else []
+        if len(stored) == len(node.input) and self._has_types(node, inputs, outputs) and _is_whole(node):
+            written = _unnamed(node) if scope.stack or self.is_body else node
+            step.node, step.stored = written.SerializeToString(), tuple(stored)
         scope.frame.steps.append(step)
         if scope.frame is self.root:
             self.makers |= dict.fromkeys(outputs, step)
             for use in uses:
                 use.step = step
+
+    def _has_types(self, node: Any, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
+        """Whether values have the types that they have in the file, or are constants that are written with them."""
+        others = [slot for slot in (*inputs, *outputs) if slot in self.stored]
+        constant = (self.by_slot.get(slot, (None, ("none",)))[1] == () for slot in others)
+        return not others or (node.op_type == "DequantizeLinear" and all(constant))
 
     def _typed(
         self, node: Any, handler: Handler | None, inputs: list[int], given: Mapping[str, Any], opset: int
@@ -517,6 +530,22 @@ class Compiler:
             self.stored[outputs[0]] = made
         elif node.op_type in _READ_BY_VALUE - {"Cast", "CastLike", "DequantizeLinear"} and inputs[0] in self.stored:
             self.stored[outputs[0]] = self.stored[inputs[0]]
+
+
+def _is_whole(node: Any) -> bool:
+    """Whether nothing of a node is elsewhere: no graphs, no attributes of a function, no data beside the file."""
+    return not any(
+        attribute.ref_attr_name or attribute.type in (GRAPH, GRAPHS, SPARSE) or attribute.t.data_location
+        for attribute in node.attribute
+    )
+
+
+def _unnamed(node: Any) -> Any:
+    """A node of a function, whose names are not the model's."""
+    made = type(node)(op_type=node.op_type)
+    made.attribute.extend(node.attribute)
+    made.metadata_props.extend(node.metadata_props)
+    return made
 
 
 def _needed(handler: Handler | None, count: int) -> int:

@@ -57,21 +57,25 @@ class Kept:
 class Run:
     """One call of a model: where it computes, its limits, and what they have counted."""
 
-    __slots__ = ("_kept", "backend", "iterations", "limits")
+    __slots__ = ("_kept", "backend", "iterations", "limits", "writer")
 
-    def __init__(self, backend: AnyBackend, limits: Limits, kept: Kept) -> None:
+    def __init__(self, backend: AnyBackend, limits: Limits, kept: Kept, writer: Any = None) -> None:
         self.backend = backend
         self.limits = limits
         self._kept = kept
         self.iterations = 0
+        #: What writes the graph into another file (:class:`backburn.onnx.exporter.copying.Copier`); None otherwise.
+        self.writer = writer
 
     def constant(self, array: NDArray[Any]) -> Any:
         """Numbers of the host as a tensor, which is made once for a constant of the model."""
-        return self._kept.tensor(array, self.backend)
+        written = None if self.writer is None else self.writer.tensor_of(array)
+        return self._kept.tensor(array, self.backend) if written is None else written
 
     def tensor(self, array: Any, dtype: Any = None) -> Any:
         """Numbers of the host as a tensor."""
-        return asarray(array, dtype=dtype, backend=self.backend)
+        written = None if self.writer is None or dtype is not None else self.writer.tensor_of(array)
+        return asarray(array, dtype=dtype, backend=self.backend) if written is None else written
 
     def count_iteration(self) -> None:
         """Count a step of a loop. Raises :class:`ArgumentError` beyond the limit."""
@@ -126,12 +130,21 @@ class Step:
     #: Attributes that are graphs.
     graphs: dict[str, Graph] = field(default_factory=dict)
     frees: tuple[int, ...] = ()
+    #: The bytes of the node in the file; empty if its attributes and types are not as they are there. The node itself
+    #: would keep the whole file in memory.
+    node: bytes = b""
+    #: For each input the type that it has there and that no tensor has, or an empty text.
+    stored: tuple[str, ...] = ()
 
     def __call__(self, values: list[Any], run: Run) -> None:
         """Compute, and put the results into their slots."""
         given = [values[slot] for slot in self.inputs]
         try:
-            result = self._result(given, values, run)
+            result = (
+                self._result(given, values, run)
+                if run.writer is None
+                else run.writer(self, given, lambda inputs: self._result(inputs, values, run))
+            )
         except (BackburnError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, MemoryError) as error:
             if error in _NAMED:
                 raise

@@ -113,7 +113,7 @@ class OnnxModel(Module):
             tensors.append([self._at(path) for path in paths])
         backend = self._where(given, tensors)
         values = [_checked(x, spec, backend) for x, spec in zip(given, program.inputs, strict=True)]
-        run = Run(backend, program.limits, program.kept)
+        run = Run(backend, program.limits, program.kept, self._writer(given, tensors))
         graph = program.graph
         start = graph.start[:]
         for (slot, _, assemble), found in zip(program.bindings, tensors, strict=True):
@@ -133,6 +133,11 @@ class OnnxModel(Module):
             if is_tensor(x):
                 return innermost(x.backend)
         return self._backend
+
+    def _writer(self, given: Sequence[Any], tensors: Sequence[Sequence[Any]]) -> Any:
+        """What writes nodes as they are in the file, where the model is exported; else None."""
+        found = (getattr(x.backend, "writer", None) for x in (*(t for g in tensors for t in g), *given) if is_tensor(x))
+        return next((writer for writer in found if writer is not None), None)
 
     def _bound(self, inputs: Sequence[Any], by_name: dict[str, Any]) -> list[Any]:
         """The inputs in the order of the graph."""

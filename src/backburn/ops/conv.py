@@ -220,7 +220,7 @@ def grad_conv_x(
 class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     """Convolutions."""
 
-    @operation(kinds="F", shape=convolved, differentiable=True)
+    @operation(kinds="FC", shape=convolved, differentiable=True)
     def conv(
         self: Any,
         x: F,
@@ -264,7 +264,7 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     tangent(conv, bias=lambda k, t, x: k.reshape(t, (*t.shape, *[1] * (len(x.shape) - 2))))
     multiply_adds(conv, lambda out, x, weight, bias, **_: math.prod(out) * math.prod(weight[1:]))
 
-    @operation(kinds="F", shape=convolved_transposed, differentiable=True)
+    @operation(kinds="FC", shape=convolved_transposed, differentiable=True)
     def conv_transpose(
         self: Any,
         x: F,
@@ -313,7 +313,7 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     tangent(conv_transpose, bias=lambda k, t, x: k.reshape(t, (*t.shape, *[1] * (len(x.shape) - 2))))
     multiply_adds(conv_transpose, lambda out, x, weight, bias, **_: math.prod(x) * math.prod(weight[1:]))
 
-    @operation(kinds="F", shape=conv_weight_shape, differentiable=True)
+    @operation(kinds="FC", shape=conv_weight_shape, differentiable=True)
     def conv_weight_backward(
         self: Any,
         x: F,

@@ -42,6 +42,8 @@ def failed(
     call = executable.source.calls.get(trace.tb_lineno)
     if call is not None and call.operation in (NATIVE_PROGRAM, EPILOGUE, PASS):
         call = getattr(call.function, "failed", None)
+        if call is not None and call.operation == PASS:  # of a native program
+            call = call.function.made[-1]
     if call is None or call.operation not in OPERATIONS:
         return None
 
@@ -88,7 +90,7 @@ def _call_lines(call: Call, note: str) -> Iterator[str]:
         kind = "pass" if call.operation == PASS else call.operation
         yield f"{_results(call)} = {kind} of {len(made)} calls({', '.join(map(value_of, call.operands))})"
         for inner in made:
-            yield f"    {line_of(inner)}"
+            yield from (f"    {line}" for line in _call_lines(inner, ""))
         return
     if isinstance(call.attributes.get("donate"), Donated):
         note = "donated: it writes over the first operand if nothing else refers to that"

@@ -21,10 +21,11 @@ def plan_of(executable: CompiledProgram) -> str:
     report = program.fusion
     if not isinstance(report, Report):
         return "no passes: calls are not joined"
-    made = [call.function for call in program.calls if call.operation == PASS]
-    generators = {id(f.made[0]): getattr(f, "generator", "") for f in made}  # type: ignore[attr-defined]
+    inside = [c for call in program.calls if call.operation == NATIVE_PROGRAM for c in call.function.made]  # type: ignore[attr-defined]
+    passes = [call.function for call in (*program.calls, *inside) if call.operation == PASS]
+    generators = {id(f.made[0]): getattr(f, "generator", "") for f in passes}
     lines = [line for number, plan in enumerate(report.plans) for line in _pass_lines(number, plan, generators)]
-    native = {id(c) for call in program.calls if call.operation == NATIVE_PROGRAM for c in call.function.made}  # type: ignore[attr-defined]
+    native = {*map(id, inside)}
     kept = {id(call) for call in program.calls}
     updates = {id(update.call) for update in executable.updates}
     others = [*_other_lines(report, native, kept, updates)]

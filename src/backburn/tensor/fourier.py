@@ -1,24 +1,22 @@
-"""``backburn.fourier``: Fourier transforms over real dtypes; a complex tensor is two, its real and imaginary parts.
+"""``backburn.fourier``: Fourier transforms of pairs, the real and the imaginary parts; short-time transforms, windows.
 
-It is not named ``fft``, since the Array API's extension of that name needs complex dtypes. Transforms run along one
-``axis`` (by default the last), which is truncated or zero-padded to ``n`` first; those with an n in their name run
-along several axes (by default all), with as many lengths ``n`` if any. ``norm`` says where the factor 1/n goes:
-``"backward"`` to the inverse, ``"forward"`` to the transform, ``"ortho"`` as its square root to both. Integers become
-the default float dtype; 16-bit floats are computed in float32. All functions have gradients. Raises :class:`AxisError`
-for an axis that does not exist, :class:`ArgumentError` for an invalid ``norm`` or ``n``, and :class:`ShapeError` for an
-empty axis.
+They need no complex tensors: backends without them have these transforms too, and 16-bit floats are possible. With
+complex tensors, use :mod:`backburn.fft`. Transforms run along one ``axis`` (by default the last), which is truncated or
+zero-padded to ``n`` first; those with an n in their name run along several axes (by default all), with as many lengths
+``n`` if any. ``norm`` says where the factor 1/n goes: ``"backward"`` to the inverse, ``"forward"`` to the transform,
+``"ortho"`` as its square root to both. Integers become the default float dtype; 16-bit floats are computed in float32.
+All functions have gradients. Raises :class:`AxisError` for an axis that does not exist, :class:`ArgumentError` for an
+invalid ``norm`` or ``n``, and :class:`ShapeError` for an empty axis.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backburn.backend.contract import AnyBackend
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, ShapeError
 from backburn.hints import lookups
-from backburn.tensor.core.defaults import BackendLike, as_backend
 from backburn.tensor.core.dispatch import (
     call,
     cast,
@@ -29,16 +27,16 @@ from backburn.tensor.core.dispatch import (
     upcast_half,
 )
 from backburn.tensor.core.messages import describe
-from backburn.tensor.core.options import axes_of, axis_of, integers_of, number, one_of
+from backburn.tensor.core.options import axes_of, axis_of, integers_of, one_of
 from backburn.tensor.scan import _slice_axis
-from backburn.tensor.windows import blackman_window, float_dtype, hamming_window, hann_window, points
+from backburn.tensor.windows import blackman_window, hamming_window, hann_window, points
 
 if TYPE_CHECKING:
     from backburn.tensor.classes import FloatTensor, Tensor
 
 __all__ = [
-    "Complex", "blackman_window", "fft", "fftfreq", "fftn", "fftshift", "hamming_window", "hann_window", "ifft",
-    "ifftn", "ifftshift", "irfft", "irfftn", "istft", "rfft", "rfftfreq", "rfftn", "stft",
+    "Complex", "blackman_window", "fft", "fftn", "hamming_window", "hann_window", "ifft", "ifftn", "irfft", "irfftn",
+    "istft", "rfft", "rfftn", "stft",
 ]  # fmt: skip
 
 
@@ -46,7 +44,6 @@ if not TYPE_CHECKING:
     __dir__, __getattr__ = lookups("backburn.fourier", __all__)
 
 
-T = TypeVar("T", bound="Tensor")
 Axes = int | Sequence[int] | None
 
 #: The exponent of n in the factor of a transform from time to frequency, by ``norm``; the inverse has the rest of -1.
@@ -60,14 +57,14 @@ class Complex(NamedTuple):
     imag: FloatTensor
 
 
-def _normalize(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = False) -> Any:
+def normalize(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = False) -> Any:
     """``x`` times the factor of ``norm``, whose exponent ``done`` the backend has applied."""
     one_of(name, "norm", norm, NORMS, of=(x,))
     exponent = (-1.0 - NORMS[norm] if inverse else NORMS[norm]) - done
     return x if exponent == 0 else call("mul", x, float(n) ** exponent)
 
 
-def _resize(x: Any, length: int, axis: int) -> Any:
+def resize(x: Any, length: int, axis: int) -> Any:
     """``x`` truncated or zero-padded to ``length`` along ``axis``."""
     known = x.shape[axis]
     if known > length:
@@ -100,8 +97,8 @@ def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     y = float_operand("rfft", x)
     along = axis_of("rfft", y, axis)
     length = points("rfft", "n", n, y.shape[along])
-    parts = call("rfft", _resize(y, length, along), axis=along)
-    return Complex(*(_normalize("rfft", part, length, norm, 0.0) for part in parts))
+    parts = call("rfft", resize(y, length, along), axis=along)
+    return Complex(*(normalize("rfft", part, length, norm, 0.0) for part in parts))
 
 
 def irfft(
@@ -118,9 +115,9 @@ def irfft(
     length = points("irfft", "n", n, 2 * (re.shape[along] - 1))
     if length < 1:
         raise ArgumentError(f"irfft: n must be given for one frequency. Operands: {describe((real, imag))}")
-    parts = (_resize(part, length // 2 + 1, along) for part in (re, im))
+    parts = (resize(part, length // 2 + 1, along) for part in (re, im))
     result = call("irfft", *parts, length=length, axis=along)
-    return _normalize("irfft", result, length, norm, -1.0, True)
+    return normalize("irfft", result, length, norm, -1.0, True)
 
 
 def fft(
@@ -154,10 +151,10 @@ def _transform(
 ) -> tuple[Any, Any]:
     """The parts of the transform along axes of some lengths, or of its inverse, which has all parts exchanged."""
     for along, length in axes:
-        re, im = (_resize(part, length, along) for part in (re, im))
+        re, im = (resize(part, length, along) for part in (re, im))
     found = call("fft", *((im, re) if inverse else (re, im)), axis=tuple(sorted(along for along, _ in axes)))
     number = math.prod(length for _, length in axes)
-    first, second = (_normalize(name, part, number, norm, 0.0, inverse) for part in found)
+    first, second = (normalize(name, part, number, norm, 0.0, inverse) for part in found)
     return (second, first) if inverse else (first, second)
 
 
@@ -180,7 +177,7 @@ def _transform_one(name: str, re: Any, im: Any, n: int | None, axis: int, norm: 
 # ---- along several axes ----
 
 
-def _each_axis(name: str, x: Any, n: Any, axis: Any, norm: str) -> list[tuple[int, int]]:
+def each_axis(name: str, x: Any, n: Any, axis: Any, norm: str, option: str = "n") -> list[tuple[int, int]]:
     """The axes of a transform in the given order, each with the length that it gets."""
     one_of(name, "norm", norm, NORMS, of=(x,))
     found = list(axes_of(name, x, axis))
@@ -188,10 +185,12 @@ def _each_axis(name: str, x: Any, n: Any, axis: Any, norm: str) -> list[tuple[in
         raise ShapeError(f"{name}: there is no axis to transform. Operand: {describe((x,))}")
     if not (axis is None or hasattr(axis, "__index__")):
         found = [axis_of(name, x, a) for a in axis]
-    lengths = [None] * len(found) if n is None else integers_of(name, "n", n)
+    lengths = [None] * len(found) if n is None else integers_of(name, option, n)
     if len(lengths) != len(found):
-        raise ArgumentError(f"{name}: n is a length for each axis, {len(found)}, not {n!r}. Operand: {describe((x,))}")
-    return [(a, points(name, "each n", length, x.shape[a])) for a, length in zip(found, lengths, strict=True)]
+        raise ArgumentError(
+            f"{name}: {option} is a length for each axis, {len(found)}, not {n!r}. Operand: {describe((x,))}"
+        )
+    return [(a, points(name, f"each {option}", length, x.shape[a])) for a, length in zip(found, lengths, strict=True)]
 
 
 def _transform_all(
@@ -212,7 +211,7 @@ def rfftn(x: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, no
         ([[10.0, -2.0], [-4.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]])
     """
     y = float_operand("rfftn", x)
-    *others, (last, length) = _each_axis("rfftn", y, n, axis, norm)
+    *others, (last, length) = each_axis("rfftn", y, n, axis, norm)
     found = rfft(upcast_half(y), n=length, axis=last, norm=norm)
     parts = _transform("rfftn", found.real, found.imag, others, norm) if others else found
     return Complex(*(cast(part, y.dtype) for part in parts))
@@ -229,7 +228,7 @@ def irfftn(
     [[1.0, 2.0, 3.0], [3.0, 4.0, 6.0]]
     """
     re, im = _pair("irfftn", real, imag)
-    *others, (last, length) = _each_axis("irfftn", re, n, axis, norm)
+    *others, (last, length) = each_axis("irfftn", re, n, axis, norm)
     first, second = upcast_half(re), upcast_half(im)
     if others:
         first, second = _transform("irfftn", first, second, others, norm, True)
@@ -252,7 +251,7 @@ def fftn(
     [[10.0, -2.0], [-4.0, 0.0]]
     """
     re, im = _parts("fftn", real, imag)
-    return _transform_all("fftn", re, im, _each_axis("fftn", re, n, axis, norm), norm)
+    return _transform_all("fftn", re, im, each_axis("fftn", re, n, axis, norm), norm)
 
 
 def ifftn(
@@ -265,66 +264,7 @@ def ifftn(
     [[1.0, 2.0], [3.0, 4.0]]
     """
     re, im = _pair("ifftn", real, imag)
-    return _transform_all("ifftn", re, im, _each_axis("ifftn", re, n, axis, norm), norm, True)
-
-
-# ---- frequencies ----
-
-
-def _numbers(n: int, d: float, start: int, stop: int, dtype: Any, backend: Any) -> Any:
-    target: AnyBackend = as_backend(backend)
-    out_dtype, d = float_dtype("fftfreq", dtype, target), number("fftfreq", "d", d)
-    if d == 0:
-        raise ArgumentError("fftfreq: d is the time between samples, and not 0")
-    return create(
-        "arange", target, start=start / (n * d), stop=(stop - 0.5) / (n * d), step=1 / (n * d), dtype=out_dtype
-    )
-
-
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
-    """The frequencies of :func:`fft` for ``n`` points ``d`` apart: from 0 up, then the negative ones.
-
-    >>> import backburn as bb
-    >>> bb.fourier.fftfreq(4).tolist()
-    [0.0, 0.25, -0.5, -0.25]
-    """
-    length = points("fftfreq", "n", n)
-    half = (length + 1) // 2
-    parts = [_numbers(length, d, 0, half, dtype, backend), _numbers(length, d, half - length, 0, dtype, backend)]
-    return call("concat", parts, axis=0)
-
-
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
-    """The frequencies of :func:`rfft` for ``n`` points ``d`` apart.
-
-    >>> import backburn as bb
-    >>> bb.fourier.rfftfreq(4).tolist()
-    [0.0, 0.25, 0.5]
-    """
-    length = points("rfftfreq", "n", n)
-    return _numbers(length, d, 0, length // 2 + 1, dtype, backend)
-
-
-def fftshift(x: T, /, *, axis: Axes = None) -> T:
-    """``x`` with frequency 0 moved to the middle of ``axis``: of one axis, of several, or (by default) of all.
-
-    >>> import backburn as bb
-    >>> bb.fourier.fftshift(bb.fourier.fftfreq(4)).tolist()
-    [-0.5, -0.25, 0.0, 0.25]
-    """
-    axes = axes_of("fftshift", tensor_operand("fftshift", x), axis)
-    return call("roll", x, shift=tuple(x.shape[a] // 2 for a in axes), axis=axes)
-
-
-def ifftshift(x: T, /, *, axis: Axes = None) -> T:
-    """The inverse of :func:`fftshift`.
-
-    >>> import backburn as bb
-    >>> bb.fourier.ifftshift(bb.asarray([-1.0, 0.0, 1.0])).tolist()
-    [0.0, 1.0, -1.0]
-    """
-    axes = axes_of("ifftshift", tensor_operand("ifftshift", x), axis)
-    return call("roll", x, shift=tuple(-(x.shape[a] // 2) for a in axes), axis=axes)
+    return _transform_all("ifftn", re, im, each_axis("ifftn", re, n, axis, norm), norm, True)
 
 
 # ---- short-time transforms ----
@@ -386,7 +326,7 @@ def stft(
     parts = call("rfft", call("mul", frames, _window("stft", window, size, win_length, y)), axis=last + 1)
     order = (*range(last), last + 1, last)
     permuted = (call("permute_dims", part, axes=order) for part in parts)
-    return Complex(*(_normalize("stft", part, size, norm, 0.0) for part in permuted))
+    return Complex(*(normalize("stft", part, size, norm, 0.0) for part in permuted))
 
 
 def istft(
@@ -429,7 +369,7 @@ def istft(
     total = size + hop * (count - 1)
     frames = call("irfft", re, im, length=size, axis=last)
     frames = call(
-        "permute_dims", _normalize("istft", frames, size, norm, -1.0, True), axes=(*range(last), windows, last)
+        "permute_dims", normalize("istft", frames, size, norm, -1.0, True), axes=(*range(last), windows, last)
     )
     options = {"length": (total,), "stride": (hop,), "dilation": (1,)}
     signal = call("overlap_add", call("mul", frames, shape), axis=(last,), **options)
@@ -444,4 +384,4 @@ def istft(
             f"that is 0 nowhere. Operands: {describe((real, imag))}"
         )
     signal = call("div", signal, weight)
-    return signal if length is None else _resize(signal, length, last)
+    return signal if length is None else resize(signal, length, last)

@@ -20,6 +20,7 @@ import backburn as bb
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.programs.fusion import partition
 from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise import fused
 from backburn_numpy.machine_code import functions, loops, memory, vectors
 from backburn_numpy.machine_code.encoding import Assembler, Memory
 from backburn_numpy.machine_code.loops import Loop, assemble
@@ -48,9 +49,12 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
     monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
+    monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
+    fused._program.cache_clear()  # formulas call kernels of one library
     before = threads.num_threads()
     yield
     threads.set_num_threads(before)
+    fused._program.cache_clear()
 
 
 def samples(rng: np.random.Generator, count: int, dtype: Any) -> Any:
@@ -316,6 +320,7 @@ def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
         pytest.skip(f"no kernels for {level}")
     use_level(monkeypatch, level)
     plant(monkeypatch, *planted)
+    monkeypatch.setattr(loops, "_known", type(loops._known)())
     assert unequal(memory.VECTORS[level], names) if names else first_difference(monkeypatch, 12)
 
 
@@ -386,6 +391,7 @@ def test_kernels_compute_where_executable_memory_is_refused(monkeypatch: pytest.
     monkeypatch.setattr(memory, "_protect", refuse)
     monkeypatch.setattr(memory, "_refused", [])
     monkeypatch.setattr(memory, "_codes", type(memory._codes)())
+    monkeypatch.setattr(loops, "_known", type(loops._known)())
     found, captured = replayed(function, [x], "capture(numpy)")
     assert all(map(same, found, wanted))
     assert "machine code" not in str(captured.plan())
@@ -407,7 +413,7 @@ def test_code_is_executable_and_not_writable_and_goes_with_its_program() -> None
             mode for place, mode in parts if int(place.split("-")[0], 16) <= code.address < int(place.split("-")[1], 16)
         ]
         assert own == ["r-xp"]
-    del captured, found
+    del captured, found, code
     gc.collect()
     assert len(memory._codes) == codes
 

@@ -15,14 +15,14 @@ from tests.helpers.kernels import BASE, needs_kernels
 from tests.helpers.planting import plant
 
 import backburn as bb
-from backburn.base.errors import CaptureError
+from backburn.base.errors import CaptureError, OutOfRangeError
 from backburn.nn import functional
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion import partition
-from backburn.programs.fusion.plan import Extent, Operand, Plan, Space, Step
+from backburn.programs.fusion.plan import PASS, Extent, Operand, Plan, Space, Step
 from backburn.programs.ir import Call, Program, ordered
 from backburn_numpy import tuning
-from backburn_numpy.programs import tiles
+from backburn_numpy.programs import program_compiler, small_passes, tiles
 from backburn_numpy.runtime import threads
 
 pytestmark = needs_kernels
@@ -40,6 +40,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
     monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
+    monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
 
     def checked(wanted: Any, makers: Any) -> Any:
         """The calls in their order, or an error where there is none."""
@@ -76,6 +77,11 @@ UNARY: tuple[Callable[[Any], Any], ...] = (
     *(lambda x: bb.sqrt(bb.abs(x) + 0.5), lambda x: bb.log(bb.abs(x) + 1.5), lambda x: bb.clip(x, -1.0, 1.5)),
     *(functional.softplus, lambda x: 1.0 / (bb.abs(x) + 1.0), functional.silu, lambda x: x * 0.5),
 )
+ALONG: tuple[Callable[[Any, Any, Any], Any], ...] = (
+    *(lambda x, row, _: functional.layer_norm(x, row, row), lambda x, row, _: functional.rms_norm(x, row)),
+    *(lambda x, row, _: bb.softmax(x, axis=-1), lambda x, row, _: bb.log_softmax(x, axis=-1)),
+    *(lambda x, _, rows: x * bb.logsumexp(x, axis=-1, keepdims=True), lambda x, _, rows: functional.layer_norm(x)),
+)
 BINARY: tuple[Callable[[Any, Any], Any], ...] = (
     *(bb.add, bb.subtract, bb.multiply, bb.maximum, bb.minimum, lambda x, y: x / (bb.abs(y) + 1.0)),
     *(lambda x, y: bb.where(x > 0.25, y, x * 0.5), lambda x, y: x * y + 0.25),
@@ -101,6 +107,8 @@ def graph(seed: int, shape: tuple[int, ...], dtype: str) -> tuple[Callable[..., 
             x = whole[-1 - a % min(4, len(whole))]
             if kind < 0.3:
                 made = UNARY[c % len(UNARY)](x)
+            elif kind < 0.38:
+                made = ALONG[c % len(ALONG)](x, others[1], others[0])
             elif kind < 0.5:
                 made = BINARY[c % len(BINARY)](x, whole[b % len(whole)])
             elif kind < 0.7:
@@ -168,6 +176,46 @@ def test_random_graphs_are_their_calls() -> None:
         assert differences(found, expected, dtype) == "", (seed, shape, dtype)
         passes += sum(" = pass of " in line for line in str(captured.program).splitlines())
     assert passes > 80
+
+
+def test_small_passes_are_in_native_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 1 << 20)
+    passes = 0
+    for seed, shape, dtype in cases(40):
+        function, inputs = graph(seed, shape, dtype)
+        expected, _ = replayed(function, inputs, "capture(numpy, join=false)")
+        with guarded():
+            found, captured = replayed(function, inputs, "capture(numpy)")
+        assert differences(found, expected, dtype) == "", (seed, shape, dtype)
+        passes += sum(line.startswith("    ") and " = pass of " in line for line in str(captured.program).splitlines())
+    assert passes > 30
+
+
+#: Faults of a pass in a native program, as in :data:`FAULTS`.
+SMALL_FAULTS = {
+    "an operand is missing": ("i, x in enumerate(call.operands)", "i, x in enumerate([call.operands[0]] * 9)"),
+    "sums lie over others": ("layout.hold([*targets, *sources])", "pass"),
+    "the room is too small": ("layout.scratch((one.room,)", "layout.scratch((one.room // 2,)"),
+    "results are exchanged": ("*targets, *sources, *map", "*targets[::-1], *sources, *map"),
+    "sums are of other columns": ("prod(v.shape))", "prod(v.shape) // 2 or 1)"),
+}
+
+
+@pytest.mark.parametrize("fault", SMALL_FAULTS)
+def test_the_verifier_refuses_faults_of_small_passes(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 1 << 20)
+    changed = plant(monkeypatch, small_passes, "pass_plan", *SMALL_FAULTS[fault])
+    monkeypatch.setitem(program_compiler.PLANNERS, PASS, changed)
+
+    def record() -> None:
+        for seed, shape, dtype in cases(30):
+            function, inputs = graph(seed, shape, dtype)
+            captured = bb.capture(function, state=False, on_fallback="error")
+            for _ in range(2):
+                captured(*(bb.asarray(x, backend="capture(numpy)") for x in inputs))
+
+    with pytest.raises(CaptureError, match=r"the native program of its call .* was planned wrong"):
+        record()
 
 
 def first_difference(count: int = 60) -> str:
@@ -266,6 +314,54 @@ def test_sums_of_a_pass_are_exact() -> None:
         assert np.max(np.abs(made - truth) / truth) <= 2.0**-23
 
 
+def heads(x: Any, w: Any, b: Any, labels: Any) -> Any:
+    """Norms, softmax and losses of rows, and the gradients for all of them."""
+
+    def loss(x: Any, w: Any, b: Any) -> Any:
+        y = functional.layer_norm(x * 0.5 + b, w, b)
+        z = bb.log(bb.softmax(y, axis=-1) + 0.1) + bb.log_softmax(functional.rms_norm(y, w), axis=-1)
+        picked = bb.take_along_axis(bb.tanh(z), bb.reshape(labels, (-1, 1)), axis=-1)
+        return bb.sum(picked) + bb.sum(functional.cross_entropy(z * 2.0, labels, reduction="none") * 0.3)
+
+    return bb.value_and_grad(loss, argnums=(0, 1, 2))(x, w, b)
+
+
+def replayed_heads(shape: tuple[int, int], dtype: str, join: str = "") -> tuple[list[Any], Any]:
+    rng = np.random.default_rng(shape[0])
+    backend = f"autodiff(capture(numpy{join}))"
+    given = [bb.asarray(rng.standard_normal(s).astype(dtype), backend=backend) for s in (shape, shape[1:], shape[1:])]
+    labels = bb.asarray(rng.integers(0, shape[1], shape[0]), backend=backend)
+    captured = bb.capture(heads, state=False, on_fallback="error")
+    value, grads = [captured(*given, labels) for _ in range(3)][-1]
+    return [x.numpy() for x in (value, *grads)], captured
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_norms_and_losses_of_rows_are_in_passes(dtype: str) -> None:
+    for shape in ((7, 2), (40, 33), (67, 64), (130, 31), (3, 300)):
+        expected, _ = replayed_heads(shape, dtype, ", join=false")
+        with guarded():
+            found, captured = replayed_heads(shape, dtype)
+        assert differences(found, expected, dtype) == "", shape
+        for one in ("layer_norm_backward", "softmax_backward", "take_along_axis_backward", "cross_entropy_backward"):
+            assert f"{one}(" in captured.plan().partition("calls in no pass")[0], one
+
+
+def test_indices_out_of_range_name_the_call() -> None:
+    picks = {
+        "take_along_axis": lambda x, at: bb.take_along_axis(x * 2.0, bb.reshape(at, (-1, 1)), axis=1),
+        "label_cross_entropy": lambda x, at: bb.grad(lambda x: bb.sum(functional.cross_entropy(x * 2.0, at)))(x),
+    }
+    for name, pick in picks.items():
+        captured = bb.capture(pick, state=False)
+        x = bb.ones((40, 40), backend="autodiff(capture(numpy))")
+        for _ in range(3):
+            captured(x, bb.asarray(np.arange(40) - 1 * (name[0] == "t"), backend="autodiff(capture(numpy))"))
+        assert " = pass of " in str(captured.program)
+        with pytest.raises(OutOfRangeError, match=name):
+            captured(x, bb.asarray(np.arange(40) + 1, backend="autodiff(capture(numpy))"))
+
+
 def test_the_plan_tells_where_each_call_went() -> None:
     def function(x: Any, bias: Any) -> Any:
         y = bb.tanh(x + bias)
@@ -298,10 +394,14 @@ FAULTS = {
     "a constant is stale": ("_lower", "np.full(length, trace.constants[x]", "np.full(length, 0.3"),
     "values overlap": ("_lower", "room += arrays[extent] + LINE", "room += arrays[extent] // 2"),
     "a stride is wrong": ("_lower", "Place(i, 0, self._steps[extent])", "Place(i, 0, self._steps[extent] and size)"),
-    "the room is too small": ("_lower", "self._room = -(-room // 4096)", "self._room = (room // 8192)"),
+    "the room is too small": ("_lower", "self.room = -(-room // 4096)", "self.room = (room // 8192)"),
     "operands are exchanged": ("_lower", "for x in given)]", "for x in given[::-1])]"),
     "columns as if they were elements": ("_how", "own is Extent.COLUMN or", ""),
     "portions overlap": ("_lower", "self._tall, self._portion, size", "self._tall, self._portion // 2, size"),
+    "sums lie over others": ("_lower", "where += [Place(-1, room, 0)", "where += [Place(-1, 0, 0)"),
+    "arrays are in another order": ("_lower", "ARRAYS_ALONG_ROWS[kernel][1]", "0"),
+    "a norm has another eps": ("_lower", "np.float64(eps)", "np.float64(eps * 2)"),
+    "indices are of another size": ("_lower", "Place(i, 0, INDEX.itemsize)", "Place(i, 0, 4)"),
     "a portion is empty": ("__init__", "-(-space.rows // self._portion)", "space.rows // self._portion + 1"),
 }
 
@@ -317,6 +417,7 @@ def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, fault: str
             captured = bb.capture(function, state=False, on_fallback="error")
             for _ in range(2):
                 captured(*(bb.asarray(x, backend="capture(numpy)") for x in inputs))
+        replayed_heads((67, 64), "float32")
 
     with pytest.raises(CaptureError, match=r"the pass that computes .* was planned wrong"):
         record()

@@ -11,8 +11,9 @@
  * whether each operand is transposed, m, n, k, each operand with the elements from row to row, whether the result is added
  * to, the result, and the bytes of an element
  * TRANSPOSE: the result, the operand, the matrices, their rows and columns, and the bytes of an element
+ * PASS: what does not change of a pass over rows (tile_interpreter.c), the memory of a thread, and the starts
  */
-enum { FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE };
+enum { FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE, PASS };
 enum { MOST = 64 };
 
 static void run_rows(const int64_t *step, int64_t grain, int64_t shared, int threads) {
@@ -89,6 +90,8 @@ static void transpose(const int64_t *step) {
         else transpose_double((double *)out, (const double *)x, rows, columns);
 }
 
+void backburn_run_tiles(const int64_t *, const int64_t *, char *, int);
+
 /* Runs the steps after putting addresses into them: each patch is the place of a word, which of the starts, and the bytes
  * after it. */
 KERNEL(native_program, int64_t *restrict steps, int64_t words, const int64_t *restrict patches, int64_t count,
@@ -102,6 +105,8 @@ KERNEL(native_program, int64_t *restrict steps, int64_t words, const int64_t *re
         else if (step[0] == COPY) copy_rows(step + 2);
         else if (step[0] == PRODUCT) product(step + 2, threads);
         else if (step[0] == TRANSPOSE) transpose(step + 2);
+        else if (step[0] == PASS)
+            backburn_run_tiles((const int64_t *)(intptr_t)step[2], step + 4, (char *)(intptr_t)step[3], 1);
         else ((Kernel *)(intptr_t)step[2])(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
     }
 }

@@ -10,9 +10,13 @@ enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM };
  * ELEMENTS: all elements of a tile. NUMBERS: a number of each row. BY_ROW: one row after another.
  * REDUCE: an operand and the number of each row of it that the kernel makes.
  * COLUMNS: an operand, doubles of a thread, and the sums of the columns of each portion.
- * CODE: machine code made for the pass, whose arrays are in a table of their own, which the step has the address of. */
-enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, CODE };
-enum { WORDS = 15, MOST_ARRAYS = 32 };
+ * ALONG: two to four arrays that the kernel takes with the rows and their width, in its order.
+ * NORM, NORM_BACKWARD: those of standardize and its gradient; the last two arrays of the latter are sums of a few rows,
+ * and doubles: those of each portion. The words after the arrays are eps, a double, and whether the mean is subtracted.
+ * CODE: machine code made for the pass; the word after the number of its arrays is the address of a table of them.
+ * An array of start -2 is absent. */
+enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE };
+enum { ARRAYS_OF_STEP = 6, EPS = 3 + 3 * ARRAYS_OF_STEP, CENTRED, WORDS, FEW_ROWS = 64, MOST_ARRAYS = 32 };
 
 typedef struct {
     const int64_t *fixed, *starts;
@@ -27,8 +31,35 @@ static void call(void *kernel, int64_t arrays, char *const *a, int64_t count) {
     else ((Four *)kernel)(a[0], a[1], a[2], a[3], count);
 }
 
+/* A norm of rows of floats or doubles, or its gradient and the sums of columns for the scale. */
+#define NORM_OF(type)                                                                                          \
+    static void norm_##type(const int64_t *step, char *const *a, int is_first, int64_t rows, int64_t width) {          \
+        typedef void Norm(char *, char *, char *, char *, type, int, int64_t, int64_t);                                \
+        typedef void Backward(char *, type *, char *, char *, char *, type, int, int64_t, int64_t, int64_t, int64_t,   \
+                              int64_t);                                                                                \
+        double eps;                                                                                                    \
+        memcpy(&eps, step + EPS, sizeof eps);                                                                          \
+        const int centred = (int)step[CENTRED];                                                                        \
+        if (step[1] == NORM) {                                                                                         \
+            ((Norm *)(intptr_t)step[0])(a[0], a[1], a[2], a[3], (type)eps, centred, rows, width);                      \
+            return;                                                                                                    \
+        }                                                                                                              \
+        type *restrict some = (type *)a[4];                                                                            \
+        double *restrict sums = (double *)a[5];                                                                        \
+        for (int64_t r = 0; r < rows; r += FEW_ROWS) {                                                                 \
+            const int64_t at = r * width * (int64_t)sizeof(type), count = rows - r < FEW_ROWS ? rows - r : FEW_ROWS;   \
+            ((Backward *)(intptr_t)step[0])(a[0] + at, some, a[1] + at, a[2] + at, a[3], (type)eps, centred, count,    \
+                                            count, width, 0, 1);                                                       \
+            if (is_first && !r) LOOP for (int64_t i = 0; i < width; i++) sums[i] = some[i];                            \
+            else LOOP for (int64_t i = 0; i < width; i++) sums[i] += some[i];                                          \
+        }                                                                                                              \
+    }
+NORM_OF(float)
+NORM_OF(double)
+
 static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_t rows) {
-    typedef void Reduce(char *, char *, int64_t, int64_t);
+    typedef void Along(char *, char *, int64_t, int64_t), Along3(char *, char *, char *, int64_t, int64_t);
+    typedef void Along4(char *, char *, char *, char *, int64_t, int64_t);
     typedef void Columns(char *, double *, int64_t, int64_t, int64_t, int64_t, int64_t);
     typedef void Code(char **, int64_t);
     const int64_t *f = p->fixed, *step = (const int64_t *)(intptr_t)f[STEPS], width = f[WIDTH];
@@ -36,13 +67,21 @@ static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_
         void *kernel = (void *)(intptr_t)step[0];
         char *a[MOST_ARRAYS];
         const int64_t *at = step[1] == CODE ? (const int64_t *)(intptr_t)step[3] : step + 3;
-        for (int64_t i = 0; i < step[2]; i++, at += 3) {
-            a[i] = at[0] < 0 ? room + at[1] : (char *)(intptr_t)p->starts[at[0]] + at[1] + top * at[2];
-        }
+        for (int64_t i = 0; i < step[2]; i++, at += 3)
+            a[i] = at[0] == -2  ? NULL
+                   : at[0] < 0 ? room + at[1]
+                               : (char *)(intptr_t)p->starts[at[0]] + at[1] + top * at[2];
         if (step[1] == CODE) ((Code *)kernel)(a, rows);
         else if (step[1] == ELEMENTS) call(kernel, step[2], a, rows * width);
         else if (step[1] == NUMBERS) call(kernel, step[2], a, rows);
-        else if (step[1] == REDUCE) ((Reduce *)kernel)(a[0], a[1], rows, width);
+        else if (step[1] == REDUCE || (step[1] == ALONG && step[2] == 2)) ((Along *)kernel)(a[0], a[1], rows, width);
+        else if (step[1] == ALONG && step[2] == 3) ((Along3 *)kernel)(a[0], a[1], a[2], rows, width);
+        else if (step[1] == ALONG) ((Along4 *)kernel)(a[0], a[1], a[2], a[3], rows, width);
+        else if (step[1] == NORM || step[1] == NORM_BACKWARD) {
+            const int64_t *sums = step + 3 + 3 * 5;
+            if (step[1] == NORM_BACKWARD && sums[0] >= 0) a[5] += 8 * portion * width;
+            (f[SIZE] == 4 ? norm_float : norm_double)(step, a, top == portion * f[PORTION], rows, width);
+        }
         else if (step[1] == COLUMNS) {
             double *sums = (double *)a[2] + portion * width, *some = top == portion * f[PORTION] ? sums : (double *)a[1];
             ((Columns *)kernel)(a[0], some, 1, rows, width, 0, width);

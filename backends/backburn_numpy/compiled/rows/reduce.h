@@ -64,6 +64,21 @@ KERNEL(sum_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64
     }
 }
 
+/* The element of each row at an index, and its gradient. */
+KERNEL(pick, const REAL *restrict x, REAL *restrict out, const int64_t *restrict at, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, x += width) out[r] = x[at[r]];
+}
+KERNEL(pick_backward, REAL *restrict out, const REAL *restrict grad, const int64_t *restrict at, int64_t rows,
+       int64_t width) {
+    memset(out, 0, (size_t)(rows * width) * sizeof *out);
+    for (int64_t r = 0; r < rows; r++, out += width) out[at[r]] = grad[r];
+}
+
+/* Sums of columns divided by a count, rounded. */
+KERNEL(divide_sums, REAL *restrict out, const double *restrict sums, int64_t count, int64_t width) {
+    LOOP for (int64_t i = 0; i < width; i++) out[i] = (REAL)(sums[i] / (double)count);
+}
+
 KERNEL(prod_rows, const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = NAMED(narrow_rows)(x, out, rows, width, 2, NARROW); r < rows; r++) {
         SEVERAL products[2] = {(SEVERAL){0} + 1, (SEVERAL){0} + 1};

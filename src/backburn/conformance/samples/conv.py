@@ -29,7 +29,7 @@ def padded_counts(x: Array, size: Any, stride: Any, padding: Any, dilation: Any)
 def grouped(weight: Array, groups: int) -> Array:
     """A weight (outputs, inputs, ...) with zeros where a group does not see an input."""
     outputs, inputs = weight.shape[0], weight.shape[1]
-    full = np.zeros((outputs, inputs * groups, *weight.shape[2:]))
+    full = np.zeros((outputs, inputs * groups, *weight.shape[2:]), weight.dtype)
     for g, part in enumerate(np.split(weight, groups)):
         start = g * outputs // groups
         full[start : start + len(part), g * inputs : (g + 1) * inputs] = part
@@ -42,7 +42,7 @@ def conv(
     """The reference of ``conv``: a sum over the elements of a window, by the definition."""
     full, size = grouped(weight, groups), weight.shape[2:]
     padded, counts = padded_counts(x, size, stride, padding, dilation)
-    out = np.zeros((len(x), len(weight), *counts))
+    out = np.zeros((len(x), len(weight), *counts), x.dtype)
     for offset in itertools.product(*map(range, size)):
         seen = padded[(..., *places(offset, counts, stride, dilation))]
         out += np.moveaxis(np.tensordot(full[(..., *offset)], seen, (1, 1)), 0, 1)
@@ -65,7 +65,7 @@ def conv_transpose(
     given = x.shape[2:]
     sizes = zip(given, stride, dilation, size, output_padding, strict=True)
     full_size = [(n - 1) * s + d * (m - 1) + 1 + e for n, s, d, m, e in sizes]
-    out = np.zeros((len(x), full.shape[1], *full_size))
+    out = np.zeros((len(x), full.shape[1], *full_size), x.dtype)
     for offset in itertools.product(*map(range, size)):
         part = np.moveaxis(np.tensordot(full[(..., *offset)], x, (0, 1)), 0, 1)
         target: Any = (..., *places(offset, given, stride, dilation))
@@ -81,7 +81,7 @@ def weight_backward(
     """The reference of ``conv_weight_backward``."""
     padded, counts = padded_counts(x, size, stride, padding, dilation)
     outputs, inputs = grad.shape[1] // groups, x.shape[1] // groups
-    result = np.zeros((grad.shape[1], inputs, *size))
+    result = np.zeros((grad.shape[1], inputs, *size), x.dtype)
     axes = (0, *range(2, x.ndim))
     for offset in itertools.product(*map(range, size)):
         seen = padded[(..., *places(offset, counts, stride, dilation))]

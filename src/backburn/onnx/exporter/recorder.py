@@ -31,6 +31,8 @@ Mapped: TypeAlias = Callable[..., Any]
 MAPPINGS: dict[str, Mapped] = {}
 #: The operations that take quantized tensors.
 OF_QUANTIZED = frozenset({"dequantize", "quantized_linear", "quantized_matmul"})
+#: The opset that is written, and the version of the format that goes with it.
+OPSET, IR_VERSION = 23, 11
 _REAL = "operators take real numbers: compute with the real and the imaginary part"
 
 
@@ -94,6 +96,8 @@ class Graph:
     places: dict[str, tuple[str, int]]
     #: Whether lengths depend on values.
     is_loose: bool = False
+    #: The types of tensors of the state that are written with others than they have.
+    stored: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -113,6 +117,10 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         self._inner = wrapped
         self._calls = _Calls(used=Counter(dict.fromkeys(taken, 1)))
         self.nodes: list[Node] = []
+        #: The types of tensors of the model in a file, where no tensor has them.
+        self.stored: dict[str, str] = {}
+        #: What copies the nodes of loaded graphs (:class:`backburn.onnx.exporter.copying.Copier`).
+        self.writer: Any = None
         #: Whether lengths depend on values.
         self.has_loose = False
         #: The operands of products with weights, by the names of their results, which recurrent layers take apart.
@@ -207,6 +215,10 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         words = f"{self._calls.stack[0] if self._calls.stack else operator} at {self._calls.site}"
         self.nodes.append(Node(operator, given, names, kept, layer, words, note))
         return names[0] if outputs == 1 else names
+
+    def made(self, name: str, primitive: Any, loose: bool) -> Value:
+        """A result of a node, of which ``primitive`` is the value."""
+        return Value(name, primitive, self._inner.dtype(primitive), True, loose=loose)
 
     def missing(self, what: str) -> str:
         """A result that no operator has: an error if anything reads it."""

@@ -1,17 +1,65 @@
-"""Recurrent layers in ONNX, which projects inputs itself: an operation's projected input is followed to its product."""
+"""Recurrent layers in ONNX, which projects inputs itself: an operation's projected input is followed to its product.
+
+Layers without an operation for all steps write an operator as a whole, where the standard has one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from backburn import nn
 from backburn.onnx.exporter.mappings import mapping
 from backburn.onnx.exporter.recorder import Recorder, Value
+from backburn.tensor.core.wrapping import wrap
 
 #: The gates of the file's order, as numbers of the blocks of rows here.
-LSTM, GRU = (0, 3, 1, 2), (1, 0, 2)
+LSTM, GRU, RNN = (0, 3, 1, 2), (1, 0, 2), (0,)
+
+
+def write_whole(model: nn.Module, recorder: Recorder) -> None:
+    """Let the layers of a model that compute step by step write one node for all steps."""
+    for _, layer in model.named_modules():
+        if isinstance(layer, nn.RNN) and type(layer)._steps is nn.RNN._steps:
+            attributes = {"activations": [layer.nonlinearity.capitalize()]}
+            vars(layer)["_steps"] = partial(_steps, recorder, layer, "RNN", RNN, attributes)
+        elif isinstance(layer, nn.GRU) and type(layer)._steps is nn.GRU._steps and not layer.reset_after:
+            vars(layer)["_steps"] = partial(_steps, recorder, layer, "GRU", GRU, {"linear_before_reset": 0})
+
+
+def _steps(
+    w: Recorder, layer: Any, operator: str, order: Sequence[int], attributes: dict[str, Any], weights: Any,
+    projected: Any, states: Any,
+) -> Any:  # fmt: skip
+    """The outputs of all steps and the last state of a layer in one direction."""
+    steps = partial(type(layer)._steps, layer)
+    tensors = projected, *states, *(part for part in weights if part is not None)
+    if any(x.backend is not w for x in tensors):  # inside of a transform
+        return steps(weights, projected, states)
+    given = _operands(w, projected.primitive, weights.weight_hh.primitive, _primitive(weights.bias_hh), order)
+    if given is None:
+        return steps(weights, projected, states)
+    first = w.node("Unsqueeze", states[0].primitive, [0])
+    size = layer.hidden_size
+    names = w.node(operator, *given, None, first, hidden_size=size, outputs=2, **attributes)
+    names = [w.node("Squeeze", names[0], [1]), w.node("Squeeze", names[1], [0])]
+    inner = [weights._replace(**{key: _inside(w, x) for key, x in weights._asdict().items()}), _inside(w, projected)]
+    outputs, (last,) = steps(*inner, tuple(_inside(w, x) for x in states))
+    loose = any(x.primitive.loose for x in tensors)
+    found, state = (wrap(w.made(name, x.primitive, loose), w) for name, x in zip(names, (outputs, last), strict=True))
+    return found, (state,)
+
+
+def _primitive(x: Any) -> Any:
+    return None if x is None else x.primitive
+
+
+def _inside(w: Recorder, x: Any) -> Any:
+    """A tensor on the backend that computes."""
+    return None if x is None else wrap(x.primitive.primitive, w.inner_backend)
 
 
 @mapping("lstm")
@@ -47,6 +95,8 @@ def _operands(
     x, input_weight, input_bias = product
 
     def rows(part: Any) -> Any:
+        if len(order) == 1:
+            return part
         blocks = w.node("Split", part, axis=0, num_outputs=len(order), outputs=len(order))
         return w.node("Concat", *(blocks[i] for i in order), axis=0)
 

@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import backburn.onnx.exporter.recurrent
 import backburn.onnx.exporter.sampling  # noqa: F401
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, BackendUnavailableError, Unsupported, hint_for
@@ -24,11 +24,15 @@ from backburn.base.module_calls import WATCHERS, Watcher
 from backburn.base.trees import flatten, leaves_with_paths, tree_map, unflatten
 from backburn.io.atomic import write_atomically
 from backburn.nn.module import Module
+from backburn.onnx.compile import HOST_FLOATS, HOST_INTEGERS
+from backburn.onnx.exporter.copying import Copier
 from backburn.onnx.exporter.lengths import Symbolic
 from backburn.onnx.exporter.mappings import NUMBERS
 from backburn.onnx.exporter.quantized import stored_type, unpacked
-from backburn.onnx.exporter.recorder import Graph, Node, Recorder, Value, used
+from backburn.onnx.exporter.recorder import IR_VERSION, OPSET, Graph, Node, Recorder, Value, used
+from backburn.onnx.exporter.recurrent import write_whole
 from backburn.onnx.exporter.symbolic import check_values, merged
+from backburn.onnx.model import OnnxModel
 from backburn.onnx.naming import ALIASES, LAYER, ROLE
 from backburn.tensor.arithmetic import negative
 from backburn.tensor.core.defaults import use_backend
@@ -45,8 +49,6 @@ if TYPE_CHECKING:
 LARGEST, SMALL = 2**31 - 2**26, 1024
 #: Where tensors in the file beside begin.
 ALIGNED = 64
-#: The opset that is written, and the version of the format that goes with it.
-OPSET, IR_VERSION = 23, 11
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,10 @@ def _recorded(
     if not tensors:
         raise ArgumentError("export: neither the model nor the examples have a tensor")
     backend = innermost(tensors[0].backend)
-    recorder = Recorder(backend, (path for part in state for path in part.paths))
+    #: The names that a graph has for its results.
+    own = model.output_names if isinstance(model, OnnxModel) else ()
+    recorder = Recorder(backend, (*(path for part in state for path in part.paths), *own))
+    recorder.writer = Copier(recorder, own)
     moved = {id(part.tensor): _on(recorder, part.tensor, part.paths[0]) for part in state}
     inputs: list[Value] = []
     renamed = set[str]()
@@ -207,6 +212,7 @@ def _recorded(
         moved_leaves = [taken(path, x) if is_tensor(x) else x for path, x in zip(paths, leaves, strict=True)]
         given.append(unflatten(structure, moved_leaves))
     copy = model._copied(lambda x: moved.get(id(x), x)).eval()
+    write_whole(copy, recorder)
     watcher = Watcher()
     WATCHERS.append(watcher)
     try:
@@ -221,7 +227,13 @@ def _recorded(
     outputs = []
     for i, (path, x) in enumerate(results):
         default = path if keyed else "output" if len(results) == 1 else f"output_{i}"
-        outputs.append((named(default), lift(constant(x), recorder)))
+        if len(own) == len(results):
+            renamed.add(own[i])
+        name = names.get(own[i], own[i]) if len(own) == len(results) else named(default)
+        value = lift(constant(x), recorder)
+        if not isinstance(value.name, str):  # numbers may be formulas
+            value = recorder.made(recorder.node("Identity", value.name), value.primitive, False)
+        outputs.append((name, value))
     for name in names:
         if name not in renamed:
             raise ArgumentError(f"export: names: there is no input or output {name!r}. {hint_for(name, renamed)}")
@@ -230,7 +242,7 @@ def _recorded(
     places = {symbol: (name, axis % len(shapes[name])) for name, a in axes.items() for axis, symbol in a.items()}
     by_name = {x.primitive.name: x for x in moved.values()}
     nodes = used(recorder.nodes, outputs)
-    return Graph(nodes, inputs, outputs, by_name, backend, shapes, places, recorder.has_loose)
+    return Graph(nodes, inputs, outputs, by_name, backend, shapes, places, recorder.has_loose, recorder.stored)
 
 
 def _named(model: Module, examples: Sequence[Any]) -> Iterable[tuple[str, Any]]:
@@ -272,6 +284,7 @@ class _Proto:
                 raise ArgumentError("export: a model of more than 2 GB is written to two files: give a path")
             self.location = f"{path.name}.data"
         self.constants: dict[Any, Any] = {}
+        self.numbers = Counter[str]()
         #: The values of formulas of lengths, by how they are made.
         self.lengths: dict[Any, str] = {}
         self.taken = {name for node in graph.nodes for name in node.outputs} | {*graph.state}
@@ -289,7 +302,8 @@ class _Proto:
         tensors = [tensor for part in self.state for tensor in self._initializers(part) if tensor.name in read]
         inputs = [self._info(x.name, x) for x in graph.inputs]
         outputs = [self._info(name, x) for name, x in graph.outputs]
-        made_graph = helper.make_graph(nodes, "backburn", inputs, outputs, [*tensors, *self.constants.values()])
+        held = sorted(self.constants.values(), key=lambda tensor: not tensor.metadata_props)  # buffers before numbers
+        made_graph = helper.make_graph(nodes, "backburn", inputs, outputs, [*tensors, *held])
         return helper.make_model(
             made_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="backburn"
         )  # fmt: skip
@@ -322,13 +336,14 @@ class _Proto:
         if not node.operator:
             raise Unsupported(f"export: {node.call} gives {node.note}, which ONNX does not")
         before: list[Any] = []
-        inputs = [
-            self._symbolic(x, renamed, before) if isinstance(x, Symbolic) else self._name(x, renamed)
-            for x in node.inputs
-        ]
+        # In the order of nodes, so that a file that is loaded and exported again has the same names.
+        lengths = {i: self._symbolic(x, renamed, before) for i, x in enumerate(node.inputs) if isinstance(x, Symbolic)}
+        inputs = [lengths[i] if i in lengths else self._name(x, renamed) for i, x in enumerate(node.inputs)]
         found = self.helper.make_node(
-            node.operator, inputs, [renamed.get(x, x) for x in node.outputs], node.outputs[0], **node.attributes
-        )
+            node.operator, inputs, [renamed.get(x, x) for x in node.outputs], node.outputs[0],
+            **{key: value for key, value in node.attributes.items() if not isinstance(value, self.onnx.AttributeProto)},
+        )  # fmt: skip
+        found.attribute.extend(x for x in node.attributes.values() if isinstance(x, self.onnx.AttributeProto))
         for key, value in ((LAYER, node.layer), (node.note, node.note)):
             if key and value:
                 _note(found, key, value)
@@ -336,13 +351,11 @@ class _Proto:
 
     def _symbolic(self, given: Symbolic, renamed: Mapping[str, str], before: list[Any]) -> str:
         """The name of integers, some of which are formulas; nodes that compute them are added to ``before``."""
-        parts = []
-        for is_formula, run in groupby(given.numbers, lambda n: not isinstance(n, int)):
-            numbers: list[Any] = [*run]
-            if is_formula:
-                parts += [self._formula(n, renamed, before) for n in numbers]
-            else:
-                parts.append(self._constant(np.array(numbers, np.int64)))
+        runs = [(is_formula, [*run]) for is_formula, run in groupby(given.numbers, lambda n: not isinstance(n, int))]
+        formulas = iter([self._formula(n, renamed, before) for is_formula, run in runs if is_formula for n in run])
+        parts: list[str] = []
+        for is_formula, run in runs:
+            parts += [next(formulas) for _ in run] if is_formula else [self._constant(np.array(run, np.int64))]
         if not given.is_vector:
             return self._made("Squeeze", [*parts, self._constant(np.array([0], np.int64))], before)
         return parts[0] if len(parts) == 1 else self._made("Concat", parts, before, axis=0)
@@ -368,29 +381,40 @@ class _Proto:
         """The name of what a node of a formula makes; equal ones are one."""
         key = operator, *inputs, *attributes.items()
         if key not in self.lengths:
-            number = len(self.lengths)
-            while (name := f"lengths/{operator}_{number}") in self.taken:
-                number += 1
-            self.lengths[key] = name
+            name = self.lengths[key] = self._free(f"lengths/{operator}")
             before.append(self.helper.make_node(operator, [*inputs], [name], name, **attributes))
         return self.lengths[key]
 
+    def _free(self, word: str) -> str:
+        """A name that nothing has, which begins with a word."""
+        while (name := f"{word}_{self.numbers[word]}") in self.taken:
+            self.numbers[word] += 1
+        self.taken.add(name)
+        return name
+
     def _constant(self, array: NDArray[Any]) -> str:
-        """The name of an initializer that holds numbers; equal ones are one."""
+        """The name of an initializer that holds numbers; equal ones are one. Many numbers are noted as a buffer."""
         key = array.dtype.name, array.shape, array.tobytes()
         if key not in self.constants:
-            number = len(self.constants)
-            while (name := f"constant_{number}") in self.taken:
-                number += 1
-            self.taken.add(name)
-            self.constants[key] = self._tensor(array, name)
+            is_small = array.size <= (HOST_INTEGERS if array.dtype.kind in "iub" else HOST_FLOATS)
+            self.constants[key] = self._tensor(array, self._free("constant" if is_small else "table"))
+            if not is_small:
+                _note(self.constants[key], ROLE, "buffer")
         return str(self.constants[key].name)
 
     def _initializers(self, part: State) -> list[Any]:
         """The initializers of a tensor of the state: one, or the parts of a quantized one."""
         value: Value = self.graph.state[part.paths[0]].primitive
-        k = self.graph.backend
-        if not value.parts:
+        k, stored_as = self.graph.backend, self.graph.stored.get(part.paths[0])
+        if stored_as is not None:
+            array = k.to_numpy(value.primitive)
+            narrow = array.astype(self.helper.tensor_dtype_to_np_dtype(NUMBERS[stored_as]))
+            if not np.array_equal(narrow.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"):
+                raise ArgumentError(
+                    f"export: {part.paths[0]} is {stored_as} in the file that was loaded, and has other numbers now"
+                )
+            found = [self._tensor(narrow, part.paths[0])]
+        elif not value.parts:
             number, primitive = NUMBERS[value.dtype.name], value.primitive
             nbytes = math.prod(value.shape) * value.dtype.bits // 8
             found = [self._held(part.paths[0], number, value.shape, nbytes, lambda: _bytes(k.to_numpy(primitive)))]
@@ -408,11 +432,12 @@ class _Proto:
 
     def _tensor(self, array: NDArray[Any], name: str, number: int = 0) -> Any:
         """A tensor of the data type of an array, or of another one that is held in it."""
-        data = array
-        if number == NUMBERS["int4"]:
+        data, number = array, number or NUMBERS[array.dtype.name]
+        if number in (NUMBERS["int4"], NUMBERS["uint4"]):
+            array = array.astype(np.int8)
             low, high = (np.pad(array.reshape(-1) & 15, (0, array.size % 2))[i::2] for i in range(2))
             data = (low | high << 4).astype(np.uint8)
-        return self._held(name, number or NUMBERS[array.dtype.name], array.shape, data.nbytes, lambda: _bytes(data))
+        return self._held(name, number, array.shape, data.nbytes, lambda: _bytes(data))
 
     def _held(self, name: str, number: int, shape: Sequence[int], nbytes: int, read: Callable[[], memoryview]) -> Any:
         """A tensor with bytes that are read now, or when the file beside the model is written."""

@@ -14,6 +14,8 @@ from typing import Any
 from backburn.base.dtypes import DType
 from backburn.programs.fusion.formulas import fused_call
 from backburn.programs.fusion.plan import (
+    ALONG_ROWS,
+    EXTENTS,
     PASS,
     REDUCTIONS,
     Compile,
@@ -26,7 +28,7 @@ from backburn.programs.fusion.plan import (
     axes_of,
     extent_in,
 )
-from backburn.programs.ir import Call, Number, Program, Variable, ordered, variables_in, varies
+from backburn.programs.ir import Call, Number, Program, Variable, arguments, ordered, variables_in, varies
 
 #: Element-wise operations of one or a few steps; others have separate kernels, which are as fast.
 FUSABLE = frozenset((
@@ -46,8 +48,10 @@ VIEWS = frozenset(("reshape", "broadcast_to", "permute_dims", "slice"))
 #: The fewest elements for which calls are joined, and the most calls of a group of which all arrays have one shape.
 MIN_ELEMENTS, MAX_CALLS = 1 << 12, 16
 #: The elements from which rows are passed over, the most calls of such a group, and the width of its rows.
-MIN_ELEMENTS_OF_ROWS, MAX_CALLS_OF_ROWS = (1 << 16) + 1, 48
+MIN_ELEMENTS_OF_ROWS, MAX_CALLS_OF_ROWS = 1 << 9, 48
 MIN_WIDTH, MAX_WIDTH = 32, 1 << 12
+#: The most elements of a norm, a softmax or a loss that is a pass alone: backends put these in native programs.
+MAX_ELEMENTS_ALONE = 1 << 16
 #: The groups, from the last one back, that a call may still join.
 RECENT = 16
 
@@ -78,7 +82,7 @@ class Group:
         """Whether all arrays have one shape."""
         return all(
             step.extent is Extent.FULL
-            and not step.is_reduction
+            and step.is_elementwise
             and all(x.extent in (Extent.FULL, Extent.ONE) for x in step.operands if isinstance(x, Operand))
             for step in self.steps
         )
@@ -126,6 +130,8 @@ class Partition:
         self.homes: dict[Variable, tuple[Group, Extent]] = {}
         #: The groups on which each other variable depends.
         self._after: dict[Variable, set[Group]] = {}
+        #: The last group that reads all elements of a variable.
+        self._readers: dict[Variable, Group] = {}
         self.reasons: dict[Call, str] = {}
         self._state = {v for v in program.results[0] if isinstance(v, Variable)} if program.results else set()
         least = min(MIN_ELEMENTS, MIN_ELEMENTS_OF_ROWS)
@@ -193,7 +199,9 @@ class Partition:
                 needed.add(_whole(home[0]))
         if len(needed) > 1 or any(not self._may_merge(group, other) for other in needed):
             raise NotJoined("it reads a bool that another group makes")
-        candidates = sorted((g for g in group.direct - needed if g.space == space), key=lambda g: -g.number)
+        read = [x.value for x in step.operands if isinstance(x, Operand) and x.extent is Extent.FULL]
+        near = group.direct | {_whole(self._readers[x]) for x in read if x.__class__ is Variable and x in self._readers}
+        candidates = sorted((g for g in near - needed if g.space == space), key=lambda g: -g.number)
         if step.is_reduction and step.extent is not Extent.ROW and not candidates:
             raise NotJoined("it reduces what no group makes")
         if step.extent is Extent.ROW and not step.is_reduction and not candidates and not needed:
@@ -211,8 +219,10 @@ class Partition:
             self._count += 1
         for other in group.direct:
             _whole(other).is_read = True
-        for v in step.results:
-            self.homes[v] = group, step.extent
+        for v, extent in step.made.items():
+            self.homes[v] = group, extent
+        if group.has_rows:
+            self._readers.update((x, group) for x in read if x.__class__ is Variable)
 
     def _may_merge(self, group: Group, other: Group) -> bool:
         """Whether two groups may be one: no other call has to be made between them."""
@@ -240,6 +250,8 @@ class Partition:
         name = call.operation
         if self._has_rows and name in REDUCTIONS:
             return self._reduction(call)
+        if self._has_rows and name in ALONG_ROWS:
+            return self._along_rows(call)
         if name not in FUSABLE and name != "fuse" and not (self._has_rows and name in OF_ROWS):
             raise NotJoined("it is a view" if name in VIEWS else f"no pass computes {name}")
         result = call.results
@@ -324,6 +336,12 @@ class Partition:
             x, extent = source, below
         return None if extent is None else Operand(x, extent)
 
+    def _numbers(self, x: Any) -> Any:
+        """The numbers of rows that ``x`` has in another shape."""
+        while x.__class__ is Variable and x in self.sources and x not in self.homes and not self.sources[x][1]:
+            x = self.sources[x][0]
+        return x
+
     def _of_rows(self, call: Call, arrays: list[Any], dtype: DType) -> tuple[Space, Step] | None:
         """An element-wise call on numbers of the rows of a group; None if it is none."""
         size = prod(call.results.shape)
@@ -334,11 +352,7 @@ class Partition:
                 continue
             if prod(x.shape) != size:
                 return None
-            root = x
-            while root.__class__ is Variable and root in self.sources and root not in self.homes:
-                if self.sources[root][1]:
-                    break
-                root = self.sources[root][0]
+            root = self._numbers(x)
             if root.__class__ is Variable and root in self.homes and self.homes[root][1] is Extent.ROW:
                 space = space or _whole(self.homes[root][0]).space
             operands[id(x)] = Operand(root, Extent.ROW)
@@ -372,6 +386,42 @@ class Partition:
         if operand is None or operand.extent is not Extent.FULL:
             raise NotJoined("it reduces what is the same in all rows or columns")
         return space, Step(call, extent, [operand])
+
+    def _along_rows(self, call: Call) -> tuple[Space, Step]:
+        """A softmax, a norm, a loss or a pick of rows, or the gradient of one; raises :class:`NotJoined`."""
+        kinds, _, made = ALONG_ROWS[call.operation].partition(">")
+        given, options = arguments(call)[: len(kinds)], arguments(call)[len(kinds) :]
+        if varies(options) or not any(isinstance(x, Variable) for x in given):
+            raise NotJoined("it reads constants alone, or an attribute changes from replay to replay")
+        whole = given[kinds.index("F")] if "F" in kinds else call.results
+        shape = tuple(whole.shape)
+        dtypes = set[DType]()
+        for kind, x in zip(kinds, given, strict=True):
+            dtype = None if x is None else x.dtype if isinstance(x, Variable) else self._k.dtype(x)
+            if dtype is not None and (kind != "I" or dtype.kind not in ("int", "uint")):
+                dtypes.add(dtype)
+        if len(dtypes) != 1 or not (dtype := dtypes.pop()).is_floating or dtype.bits < 32:
+            raise NotJoined("its operands have several dtypes, or one that is neither float32 nor float64")
+        space = Space(prod(shape[:-1]), shape[-1] if shape else 1, dtype)
+        axis = options[call.operation == "take_along_axis_backward"]  # which has a shape before
+        if axis not in (len(shape) - 1, (len(shape) - 1,)) or not may_have_rows(space):
+            raise NotJoined("it is not along rows, or these are few, too short or too long")
+        self._check_known(call.operation, dtype)
+        operands: list[Operand | None] = []
+        for kind, x in zip(kinds, given, strict=True):
+            operand = None
+            if kind in "RI" and tuple(x.shape) in (shape[:-1], (*shape[:-1], 1)):
+                operand = Operand(self._numbers(x), Extent.ROW)
+            elif kind in "FC" and x is not None:
+                operand = self._operand(x, shape, True)
+            if (operand is None and (kind != "C" or x is not None)) or (
+                operand and operand.extent is not EXTENTS[kind]
+            ):
+                raise NotJoined(
+                    "an operand is the same in all rows, a scale is not a row, or there are several indices"
+                )
+            operands.append(operand)
+        return space, Step(call, EXTENTS[made[0]], operands)
 
 
 def _whole(group: Group) -> Group:
@@ -447,9 +497,12 @@ class _Replacement:
         again = {x for call in apart for x in variables_in(call.operands)}
         needed = {x if x in own else self._partition.root(x) for x in again}
         outputs = [v for v in made if v.dtype.kind != "bool" and (v in outputs or v in needed)]
-        if len(steps) - len(apart) < 2 or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
+        is_alone = len(steps) - len(apart) < 2
+        if is_alone and steps[0].call.operation in ALONG_ROWS and group.space.size <= MAX_ELEMENTS_ALONE:
+            is_alone = False
+        if is_alone or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
             return self._stay(group, "it is alone: nothing that reads or makes its elements is a pass")
-        if len(steps) <= MAX_CALLS and all(step.extent is Extent.FULL and not step.is_reduction for step in steps):
+        if len(steps) <= MAX_CALLS and all(step.extent is Extent.FULL and step.is_elementwise for step in steps):
             call = fused_call(steps, outputs, self._k)
             if call is not None:
                 self._report.plans.append(Plan(group.space, steps, outputs))

@@ -15,6 +15,14 @@ from backburn.programs.ir import Call, Variable, arguments, listed
 PASS = "pass"
 #: The operations that a pass makes of whole rows, columns, or all elements.
 REDUCTIONS = frozenset(("sum", "mean", "max", "min"))
+#: The operations between the elements of a row, along the last axis, and how their operands and results vary: F over
+#: all elements, R over rows, C over columns, and I an index for each row. An operand C may be absent.
+ALONG_ROWS = {
+    "softmax": "F>F", "softmax_backward": "FF>F", "log_softmax": "F>F", "log_softmax_backward": "FF>F",
+    "logsumexp": "F>R", "take_along_axis": "FI>R", "take_along_axis_backward": "RI>F",
+    "label_cross_entropy": "FI>R", "label_cross_entropy_backward": "RFI>F",
+    "layer_norm": "FCC>F", "layer_norm_backward": "FFC>FC", "rms_norm": "FC>F", "rms_norm_backward": "FFC>FC",
+}  # fmt: skip
 
 Shape = tuple[int, ...]
 
@@ -39,6 +47,10 @@ class Extent(Enum):
     ROW = "a number for each row"
     COLUMN = "a number for each column"
     ONE = "one number"
+
+
+#: The extents that letters of :data:`ALONG_ROWS` stand for.
+EXTENTS = {"F": Extent.FULL, "R": Extent.ROW, "I": Extent.ROW, "C": Extent.COLUMN}
 
 
 def extent_in(shape: Shape, whole: Shape) -> Extent | None:
@@ -77,9 +89,21 @@ class Step:
         return self.call.operation in REDUCTIONS
 
     @property
+    def is_elementwise(self) -> bool:
+        """Whether an element of the result depends on one of each operand."""
+        return self.call.operation not in REDUCTIONS and self.call.operation not in ALONG_ROWS
+
+    @property
+    def made(self) -> dict[Variable, Extent]:
+        """The variables that it makes, and their extents."""
+        kinds = ALONG_ROWS.get(self.call.operation, "").partition(">")[2]
+        extents = [EXTENTS[kind] for kind in kinds] or [self.extent]
+        return {v: x for v, x in zip(listed(self.call.results), extents, strict=True) if v is not None}
+
+    @property
     def results(self) -> list[Variable]:
         """The variables that it makes."""
-        return listed(self.call.results)
+        return [*self.made]
 
 
 @dataclass(eq=False, slots=True)
@@ -103,7 +127,7 @@ class Plan:
     @property
     def extents(self) -> dict[Variable, Extent]:
         """The extent of each result."""
-        return {v: step.extent for step in self.steps for v in step.results}
+        return {v: extent for step in self.steps for v, extent in step.made.items()}
 
     @property
     def bytes_read(self) -> int:
@@ -122,7 +146,7 @@ class Plan:
         found = 0
         for step in self.steps:
             found += sum(self._bytes(x.extent) for x in step.operands if isinstance(x, Operand))
-            found += len(step.results) * self._bytes(step.extent)
+            found += sum(map(self._bytes, step.made.values()))
         return found
 
     def _bytes(self, extent: Extent) -> int:

@@ -1,0 +1,46 @@
+"""Passes over few rows as steps of native programs."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from backburn.programs.fusion.plan import Extent
+from backburn.programs.ir import Call, Variable
+from backburn_numpy import compiled
+from backburn_numpy.compiled import FLOAT64
+from backburn_numpy.programs.layout import MOST, PASS, Layout, Plan
+from backburn_numpy.programs.tiles import TilePass
+from backburn_numpy.runtime.memory import contiguous
+
+
+def pass_plan(call: Call) -> Plan | None:
+    """The plan of a pass; None if it has several portions, or indices that Python checks."""
+    one: Any = call.function
+    if not isinstance(one, TilePass) or not one.is_small or any(prod(v.shape) > MOST for v in call.writes):
+        return None
+    size = one.dtype.itemsize
+    divide: Any = compiled.kernel("divide_sums" if size == 4 else "divide_sums_double")
+
+    def plan(layout: Layout, call: Call) -> None:
+        sources = [
+            layout.read(x, one.dtype) if x.__class__ is Variable else layout.constant(contiguous(one.given(i, x)))
+            for i, x in enumerate(call.operands)
+        ]
+        targets, sums = [], []
+        for v, extent in one.results:
+            if extent is Extent.COLUMN:
+                sums.append((v, layout.scratch(v.shape, FLOAT64)))
+                targets.append(sums[-1][1])
+            else:
+                targets.append(layout.new(v))
+        room = layout.scratch((one.room,), np.dtype(np.uint8))
+        layout.kept.append(one)
+        layout.append(PASS, one.at_fixed, room, *targets, *sources, *map(compiled.address, one.constants))
+        for v, total in sums:
+            layout.call(divide, layout.new(v), total, one.count_of(v), prod(v.shape))
+        layout.hold([*targets, *sources])
+
+    return plan
