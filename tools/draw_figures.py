@@ -300,6 +300,35 @@ def levels(colours: dict[str, str]) -> Drawing:
     return d
 
 
+def passes(colours: dict[str, str]) -> Drawing:
+    """Draw a residual, a layer norm and their gradients as one pass over a few rows at a time."""
+    d = Drawing(colours, 404, "One pass: a few rows are read, four calls are made on them, and results are written")
+    for x, words in ((58, "memory"), (260, "a few rows, in the cache"), (462, "memory")):
+        d.text(x, 22, words, "muted", 13.5, "middle")
+    d.box(128, 34, 264, 316, "panel", "line")
+    steps = (("add", "full"), ("layer_norm", "full"), ("layer_norm_backward", "full and columns"), ("sum", "columns"))
+    for i, (name, extent) in enumerate(steps):
+        y = 48 + 76 * i
+        d.box(146, y, 228, 58, "warm-panel", "warm")
+        d.text(260, y + 25, name, "warm", 14, "middle", mono=True, bold=True)
+        d.text(260, y + 45, extent, "muted", 12.5, "middle")
+    for y, name, at in ((48, "x", 66), (96, "residual", 88), (232, "grad", 228)):
+        d.box(8, y, 92, 38, "cool-panel", "cool")
+        d.text(54, y + 24, name, "cool", 14, "middle", mono=True, bold=True)
+        d.line(f"M102,{y + 19} L144,{at}", "cool", arrow=True)
+    d.line("M102,258 L144,298", "cool", arrow=True)
+    d.line("M226,108 v14", "warm", arrow=True)
+    d.line("M366,108 C386,132 386,186 366,200", "warm", arrow=True)
+    for y, name in ((134, "y"), (196, "dx"), (244, "dscale"), (300, "dbias")):
+        d.box(420, y, 92, 38, "green-panel", "green")
+        d.text(466, y + 24, name, "green", 14, "middle", mono=True, bold=True)
+    for start, end in ((153, 153), (219, 215), (239, 263), (305, 319)):
+        d.line(f"M376,{start} L418,{end}", "green", arrow=True)
+    d.text(260, 374, "83.9 MB are read and written, in place of 151.0", "ink", 13.5, "middle")
+    d.text(260, 394, "by the calls one after the other", "muted", 13.5, "middle")
+    return d
+
+
 def placements(colours: dict[str, str]) -> Drawing:
     """Draw what each of four shards holds under the plans of data parallelism."""
     d = Drawing(colours, 480, "What each of four shards holds of a batch, the parameters and the optimizer's state")
@@ -373,7 +402,7 @@ def logo(colours: dict[str, str]) -> Drawing:
 
 
 PICTURES = {
-    "stack": stack, "layers": layers, "graph": graph, "levels": levels, "placements": placements,
+    "stack": stack, "layers": layers, "graph": graph, "levels": levels, "passes": passes, "placements": placements,
     "tensor-parallel": tensor_parallel, "logo": logo,
 }  # fmt: skip
 

@@ -51,6 +51,19 @@ def run(capsys):
     return command
 
 
+def test_info_shows_the_plan_of_a_run(run, config: Path) -> None:
+    config.write_text(
+        config.read_text().replace("epochs = 2", "epochs = 2\ncapture = false")
+    )  # which the plan leaves out
+    status, out, err = run("info", config, "--plan")
+    assert (status, err) == (0, "")
+    assert "calls in no pass" in out
+    assert "relu" in out
+    status, _, err = run("info", "add", "--plan")
+    assert status == 2
+    assert "write info FILE.toml --plan" in err
+
+
 def fresh(*arguments: object, module: str = "backburn", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m backburn`` in a process of its own."""
     path = os.pathsep.join(p for p in sys.path if p)

@@ -85,6 +85,13 @@ def test_a_graph_is_worth_labels(run: Any) -> None:
     assert found["with the graph"] > max(0.7, found["without edges"] + 0.05)
 
 
+def test_a_file_of_onnx_learns_and_is_computed_by_others(run: Any) -> None:
+    pytest.importorskip("onnx", reason="the model is a file of ONNX, of the extra onnx")
+    found = run("onnx_again")
+    assert found["the file, fine-tuned"] > max(0.5, found["the file as it was"] + 0.3)
+    assert found["away"] < 1e-4
+
+
 def test_a_policy_balances_the_pole_longer(run: Any) -> None:
     pytest.importorskip("gymnasium", reason="the environment is Gymnasium's, of the extra gymnasium")
     assert run("ppo")["return"] > 45.0  # about 22 for actions at random

@@ -94,7 +94,7 @@ COMMANDS: dict[str, set[str]] = {
     "run": {"file", "--input", "--output", "--backend"},
     "launch": {"--ranks", "--mpiexec", "program"},
     "backends": set(),
-    "info": {"operation", "--json", "--required", "--source"},
+    "info": {"operation", "--json", "--required", "--source", "--plan"},
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from backburn.backend import OPERATIONS, BackendInfo, Operation
 from backburn.base.errors import ArgumentError, hint_for
 from backburn.batching.rules import rule_of
 from backburn.cli import environment, onnx_models
+from backburn.cli.training import plan_of
 from backburn.ops.table import KINDS, families
 
 
@@ -35,10 +36,17 @@ def add_info(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Show versions and check each backend with one small operation; or describe an operation, or a "
         "model of ONNX.",
     )
-    command.add_argument("operation", nargs="?", metavar="OPERATION|FILE", help="an operation, such as add, or a model")
+    command.add_argument(
+        "operation", nargs="?", metavar="OPERATION|FILE", help="an operation, such as add, a model, or a configuration"
+    )
     command.add_argument("--json", action="store_true", help="print the versions and checks as JSON, for a bug report")
     command.add_argument("--required", action="store_true", help="list what a backend has to implement")
     command.add_argument("--source", action="store_true", help="print its code on Autodiff and Forward")
+    command.add_argument(
+        "--plan",
+        action="store_true",
+        help="take a few training steps of a configuration, and print how they are joined",
+    )
     command.set_defaults(run=show_info)
 
 
@@ -68,6 +76,9 @@ def show_info(options: argparse.Namespace) -> int:
         raise ArgumentError("info: --source prints the code of one operation: write backburn info OPERATION --source")
     if options.json and (options.operation or options.required):
         raise ArgumentError("info: --json prints the report on the installation: leave OPERATION and --required out")
+    if options.plan:
+        print(plan_of(options.operation))
+        return 0
     if options.operation and onnx_models.is_model(options.operation):
         if options.source:
             raise ArgumentError("info: --source prints the code of an operation, and not of a model")

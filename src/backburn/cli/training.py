@@ -214,6 +214,30 @@ def dry_run_of(run: Any, backend: AnyBackend) -> Any:
     return dry_run(program, measure=True, **config.mesh)
 
 
+def plan_of(path: str | None) -> str:
+    """How the training step of a configuration passes over memory (docs/passes.md), recorded on its backend."""
+    if path is None or not path.endswith(".toml"):
+        raise ArgumentError("info: --plan describes the training step of a configuration: write info FILE.toml --plan")
+    require("pydantic")
+    from backburn.train.building import build
+    from backburn.train.config import read_config
+
+    run = read_config(path).changed(("train", "capture"), True, "the option --plan")
+    said = run.place_of("backend") if run.config.backend else ""
+    run.functions()
+    backend = training_backend(chosen_backend(None, run.config.backend, said))
+    if not backend.capabilities.capture:
+        inner = getattr(backend, "inner_backend", backend)
+        backend = load_backend(f"autodiff(capture({inner.spec}))")
+    trainer = build(run, backend, [], None, None).trainer
+    batch = next(iter(trainer.data))
+    for _ in range(3):  # as it is, recorded, replayed
+        trainer.step(batch)
+    if not (plans := trainer.plans):
+        raise ConfigError(f"{path}: on {backend.spec} the training step has no plan: {trainer.not_replayed}")
+    return "\n".join(map(str, plans))
+
+
 def evaluate(options: argparse.Namespace) -> int:
     """Load a model, and print its results on data that are held out."""
     require("pydantic")

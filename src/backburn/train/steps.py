@@ -27,7 +27,7 @@ from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.selection import where
 from backburn.train.batches import examples
 from backburn.train.precision import Precision, buffers_by_path, put_buffers
-from backburn.transforms.capturing import OnFallback, capture
+from backburn.transforms.capturing import Captured, CapturedFunction, OnFallback, capture
 
 Values = dict[str, Any]
 #: By name, what a value is a mean over, where it is not the examples: 0-d tensors, or numbers that follow from shapes.
@@ -81,6 +81,13 @@ class Step:
     def reason(self) -> str | None:
         """Why the last step was not replayed: empty if it was, None if nothing is to be recorded."""
         return getattr(self._first if self.guarded else self._whole, "reason", None)
+
+    @property
+    def plans(self) -> list[Any]:
+        """How the recorded parts of a step pass over memory, as text; empty if nothing is recorded."""
+        parts = [self._first, self._second] if self.guarded else [self._whole]
+        found = [part.plan() for part in parts if isinstance(part, Captured | CapturedFunction)]
+        return [plan for plan in found if plan is not None]
 
     def _learn(self, state: tuple[Any, Any, Any], *batches: Any) -> tuple[Any, tuple[Values, Weights]]:
         model, optimizer, average = state

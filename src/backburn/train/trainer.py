@@ -528,6 +528,11 @@ class Trainer(Generic[M]):
         """Why the last step was not replayed: empty if it was, None if steps are not recorded."""
         return self._step.reason
 
+    @property
+    def plans(self) -> list[Any]:
+        """How the parts of a recorded step pass over memory, as text; empty before, or if steps are not recorded."""
+        return self._step.plans
+
     def _note_data_and_rate(self) -> None:
         """Say at the start what the data do not allow, and that a schedule is another one."""
         if self.folder is None:
