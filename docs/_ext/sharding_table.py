@@ -35,7 +35,7 @@ tells what placements are.
 
 Several words in a cell stand for calls of several kinds: `sort` has a rule for all axes but the one that is sorted.
 Operations without operands, such as `zeros` and `uniform`, make whole tensors, or parts inside of
-{{func}}`~backburn.decorators.sharding.created_in_parts`. Complex numbers cannot be in parts.
+{{func}}`~backburn.decorators.sharding.created_in_parts`.
 
 {families}
 """
@@ -107,8 +107,6 @@ def page() -> str:
     """The whole page."""
     sections = []
     for name, group in families():
-        if name == "complex_numbers":
-            continue
         own = [o for o in group if o.body.__module__.startswith("backburn.") and o.operands]
         if own:
             sections.append(FAMILY.format(title=name.capitalize().replace("_", " "), rows=rows(own)))

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ops.test_complex_operations import COMPUTED, NUMPY, cases_of, cast, compare
 
 from backburn.autodiff import Autodiff
 from backburn.backend import BackendWarning
@@ -28,7 +29,7 @@ from backburn.base.errors import BackburnError, LinearAlgebraError, NumericalIns
 from backburn.cli import main
 from backburn.conformance import SAMPLES, Sample, checks
 from backburn.conformance.checks.kinds import VALUE_KINDS
-from backburn.conformance.samples.calls import arrays, dtypes_of, map_operands
+from backburn.conformance.samples.calls import arrays, as_tuple, dtypes_of, map_operands
 from backburn.io import load_model
 from backburn.ops.table import OPERATIONS
 
@@ -71,6 +72,20 @@ def test_values_dtypes_and_shapes(base: Any, name: str) -> None:
     found = list(checks(base, ops=[name], kinds=[*VALUE_KINDS, "dtype", "shape"]))
     for check in found if base.spec not in FEW else found[: OPERATIONS[name].required]:
         check()
+
+
+@each_backend
+def test_complex_operands(base: Any) -> None:
+    """Every operation that takes complex tensors gives what the NumPy backend gives."""
+    for name in COMPUTED if base.spec not in FEW else ("complex", "mul", "tan", "sum", "matmul", "where"):
+        for dtype in ("complex64", "complex128"):
+            for _, sample in list(cases_of(name, 0))[: 3 if base.spec not in FEW else 1]:
+                operands = cast(sample.operands, dtype)
+                expected = as_tuple(getattr(NUMPY, name)(*operands, **sample.attributes))
+                found = as_tuple(getattr(base, name)(*map_operands(operands, base.from_numpy), **sample.attributes))
+                for x, y in zip(found, expected, strict=True):
+                    assert base.dtype(x) == NUMPY.dtype(y), name
+                    compare(base.to_numpy(x), y, 32.0)
 
 
 @pytest.mark.parametrize("base", ["array_api_strict"], indirect=True)

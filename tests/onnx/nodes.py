@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import pkgutil
 import re
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +42,24 @@ EXCEPTIONS = {
 TORCH_LACKS = r".*(computes in float16, bfloat16, float32|no uint(16|32|64)).*"
 
 
-@functools.cache
-def cases() -> dict[str, Any]:
-    """The tests by name."""
-    from onnx.backend.test import loader
+#: Modules of the package that take seconds to make their data.
+_POOLS = ("averagepool", "lppool", "maxpool")
 
+
+@functools.cache
+def cases(kind: str = "all") -> dict[str, Any]:
+    """The tests by name: ``"pools"``, which are slow to make, ``"others"``, or ``"all"``."""
+    if kind == "all":
+        return cases("others") | cases("pools")
+    from onnx.backend.test.case import node
+
+    before = len(node._NodeTestCases)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # casts and divisions that the package makes its data with
-        return {case.name: case for case in loader.load_model_tests(kind="node")}
+        for module in pkgutil.walk_packages(node.__path__, f"{node.__name__}."):
+            if (module.name.rpartition(".")[2] in _POOLS) == (kind == "pools"):
+                importlib.import_module(module.name)
+    return {case.name: case for case in node._NodeTestCases[before:]}
 
 
 def expected_reason(name: str) -> str | None:
@@ -64,9 +76,8 @@ def backend_of(name: str) -> Any:
     return importlib.import_module("backburn_torch").TorchBackend()
 
 
-def failure(name: str, backend: Any) -> str | None:
+def failure(case: Any, backend: Any) -> str | None:
     """Run one test: None if it passes, else the error or what differs."""
-    case = cases()[name]
     try:
         model = bb.onnx.load(case.model, backend=backend)
         for inputs, outputs in case.data_sets:
@@ -109,13 +120,13 @@ def _difference(ours: Any, theirs: Any, rtol: float, atol: float) -> str | None:
     return None if close else f"VALUE: {array.reshape(-1)[:8]} and not {wanted.reshape(-1)[:8]}"
 
 
-def surprises(names: list[str], backend_name: str) -> tuple[dict[str, str], Counter[str]]:
+def surprises(chosen: Mapping[str, Any], backend_name: str) -> tuple[dict[str, str], Counter[str]]:
     """The tests whose outcome is not the expected one, and the number of each reason."""
     backend = backend_of(backend_name)
     wrong: dict[str, str] = {}
     reasons: Counter[str] = Counter()
-    for name in names:
-        words, reason = failure(name, backend), expected_reason(name)
+    for name, case in chosen.items():
+        words, reason = failure(case, backend), expected_reason(name)
         if words is not None and reason is None and backend_name == "torch" and re.match(TORCH_LACKS, words):
             reason = "dtypes of the adapter"
         if (words is None) != (reason is None):
@@ -130,7 +141,7 @@ def main() -> int:
     parser.add_argument("backends", nargs="*", default=["numpy"])
     failed = False
     for backend in parser.parse_args().backends:
-        wrong, reasons = surprises(list(cases()), backend)
+        wrong, reasons = surprises(cases(), backend)
         print(f"{backend}: {reasons['passes']} of {len(cases())} pass")
         for reason, count in reasons.most_common()[1:]:
             print(f"  {count:4} {reason}")

@@ -255,13 +255,13 @@ def test_functions_that_grow():
         functions.append(helper.make_function("local", f"F{i}", ["a"], ["b"], nodes, imports))
     made = model("(float[2] x) => (float[2] y) { y = local.F39(x) }", imports=', "local": 1')
     made.functions.extend(functions)
-    refused(FileFormatError, "functions add more than 10000 nodes", made, limits=bb.onnx.Limits(nodes=10_000))
+    refused(FileFormatError, "functions add more than 1000 nodes", made, limits=bb.onnx.Limits(nodes=1000))
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_nodes_take_linear_time():
-    """Counted in steps, not in seconds: each node is looked at once."""
-    count = 100_000
+def test_forty_thousand_nodes_take_linear_time():
+    """A square of them would take minutes."""
+    count = 40_000
     nodes = [helper.make_node("Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
     value = helper.make_tensor_value_info("v0", TensorProto.FLOAT, [1])
     graph = helper.make_graph(nodes, "g", [value], [helper.make_tensor_value_info(f"v{count}", TensorProto.FLOAT, [1])])
@@ -271,7 +271,7 @@ def test_a_hundred_thousand_nodes_take_linear_time():
 
 
 def test_unsorted_nodes_in_reverse_take_linear_time():
-    count = 20_000
+    count = 5000
     nodes = [helper.make_node("Neg", [f"v{i}"], [f"v{i + 1}"]) for i in reversed(range(count))]
     value = helper.make_tensor_value_info("v0", TensorProto.FLOAT, [1])
     graph = helper.make_graph(nodes, "g", [value], [helper.make_tensor_value_info(f"v{count}", TensorProto.FLOAT, [1])])

@@ -1,7 +1,7 @@
 """array-api-strict as a backburn backend: the Array API standard and nothing else.
 
-It is slow, and only shows what the contract needs of an array library: the standard, and one operation computed on the
-host because the standard has no equivalent.
+It is slow, and only shows what the contract needs of an array library: the standard, and two operations computed on
+the host because the standard has no equivalent.
 
     >>> k = StrictBackend()
     >>> k.add(k.from_numpy(np.array([1.0, 2.0])), 1.0)
@@ -36,7 +36,8 @@ Array = Any
 Shape = tuple[int, ...]
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-THEIRS = {as_dtype(name): getattr(xp, name) for name in ("float32", "float64", *INTEGERS, "bool")}
+FLOATS = ("float32", "float64", "complex64", "complex128")
+THEIRS = {as_dtype(name): getattr(xp, name) for name in (*FLOATS, *INTEGERS, "bool")}
 
 #: Does what the standard cannot; loaded at import, since loading it also disables warnings about NaN.
 HOST: Any = load_backend("numpy")
@@ -69,6 +70,10 @@ class StrictBackend(Backend[Array, Array, Array, Quantized[Array]]):
         # The standard has no scatter: the host does it.
         values = self.to_numpy(values) if hasattr(values, "dtype") else values
         return self.from_numpy(HOST.scatter(self.to_numpy(x), self.to_numpy(indices), values, axis, mode))
+
+    def complex(self, x: Any, y: Any, /) -> Array:
+        # The standard multiplies by 1j, which loses infinities and signs of zeros: the host joins the parts.
+        return self.from_numpy(HOST.complex(*(self.to_numpy(t) if hasattr(t, "dtype") else t for t in (x, y))))
 
     def argsort(self, x: Array, /, axis: int, descending: bool = False) -> Array:
         # The standard leaves the order of NaN open; array-api-strict sorts it last when ascending.
@@ -136,7 +141,7 @@ ALIKE = """
     add maximum minimum pow abs sign sqrt exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
     acosh atanh floor ceil round trunc isnan isinf nextafter equal less less_equal logical_and logical_or
     logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift where
-    matmul
+    matmul real imag
 """
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(xp, name) for name in ALIKE.split()},

@@ -29,11 +29,12 @@ from backburn.backend.adapters import (
     held,
     holding,
     integral,
+    of_tensors,
     scan,
     take_quantized,
 )
 from backburn.dtypes import DTYPES, DType, as_dtype, qint8
-from backburn.errors import ArgumentError, BackendMismatchError, Unsupported
+from backburn.errors import ArgumentError, BackendMismatchError
 
 Array = jax.Array
 Shape = tuple[int, ...]
@@ -60,7 +61,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
     @property
     def capabilities(self) -> Capabilities:
-        dtypes = [d for d in DTYPES.values() if d.kind in ("float", "int", "bool")]
+        dtypes = [d for d in DTYPES.values() if d.kind != "quantized"]
         uses = {d: frozenset({"storage", "arithmetic"}) for d in dtypes}
         return Capabilities({**uses, qint8: frozenset({"storage"})})
 
@@ -70,7 +71,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return as_dtype(x.dtype)
 
     def from_numpy(self, array: Any) -> Array:
-        own = np.array(array, host_dtype(as_dtype(array.dtype)), copy=True)  # in native byte order
+        own = np.array(array, as_dtype(array.dtype).dtype, copy=True)  # in native byte order
         result: Array = jax.device_put(own, self._device)
         return result
 
@@ -78,12 +79,12 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return np.array(self.dequantize(x) if isinstance(x, Quantized) else x)
 
     def full(self, shape: Shape, value: float, dtype: DType) -> Array:
-        return jnp.full(shape, held(value, dtype), host_dtype(dtype), device=self._device)
+        return jnp.full(shape, held(value, dtype), dtype.dtype, device=self._device)
 
     def arange(self, start: float, stop: float, step: float, dtype: DType) -> Array:
         wide = np.float64 if dtype.is_floating else np.int64
         indices = jnp.arange(arange_length(start, stop, step), dtype=wide, device=self._device)
-        return (indices * step + start).astype(host_dtype(dtype))
+        return (indices * step + start).astype(dtype.dtype)
 
     # ---- where JAX differs ----
 
@@ -120,13 +121,6 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
         return jnp.fft.irfft(jax.lax.complex(wide(real), wide(imag)), length, axis=axis).astype(real.dtype)
 
 
-def host_dtype(dtype: DType) -> Any:
-    """NumPy's dtype of one that the adapter has."""
-    if dtype.kind == "complex":
-        raise Unsupported(f"the adapter for JAX has no {dtype}")
-    return dtype.dtype
-
-
 def wide(x: Array) -> Array:
     """``x``, with 16-bit floats as float32, to accumulate in."""
     return x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
@@ -147,7 +141,7 @@ def matmul(x: Array, y: Array, /) -> Array:
 
 ALIKE = """
     add maximum minimum pow abs sign sqrt exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
-    acosh atanh floor ceil round trunc isnan isinf nextafter equal less less_equal logical_and logical_or
+    acosh atanh floor ceil round trunc isnan isinf nextafter real imag equal less less_equal logical_and logical_or
     logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert bitwise_left_shift bitwise_right_shift where
 """
 REDUCTIONS = ("max", "min", "any", "all", "argmax", "argmin")
@@ -158,7 +152,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": jnp.multiply,
     "div": jnp.divide,
     "neg": jnp.negative,
-    "astype": lambda x, /, dtype: x.astype(host_dtype(dtype)),
+    "astype": lambda x, /, dtype: x.astype(dtype.dtype),
     "sum": functools.partial(accumulation, jnp.sum),
     "prod": functools.partial(accumulation, jnp.prod),
     "matmul": matmul,
@@ -174,6 +168,7 @@ WRAPPING = "add sub mul maximum minimum pow bitwise_and bitwise_or bitwise_xor b
 METHODS: dict[str, Callable[..., Any]] = {
     **{name: holding(FUNCTIONS.pop(name)) for name in (*WRAPPING.split(), "equal", "less", "less_equal")},
     **decompositions(jnp.linalg),
+    "complex": of_tensors(lambda x, y: jax.lax.complex(*jnp.broadcast_arrays(x, y))),
     "floor_divide": integral(jnp.floor_divide),
     "remainder": integral(jnp.remainder),
     "cumulative_sum": scan(lambda x, axis: jnp.cumsum(x, axis, dtype=x.dtype)),

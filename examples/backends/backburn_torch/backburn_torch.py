@@ -25,7 +25,10 @@ from backburn.errors import ArgumentError, BackendMismatchError, Unsupported
 Array = torch.Tensor
 
 # uint8 is PyTorch's only unsigned type with arithmetic.
-NAMES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
+NAMES = (
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+    *("int8", "int16", "int32", "int64", "uint8", "bool"),
+)
 OURS = {getattr(torch, name): as_dtype(name) for name in NAMES}
 THEIRS: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in OURS.items()}
 
@@ -150,7 +153,7 @@ def wide(x: Array) -> Array:
 
 
 ALIKE = """abs neg sqrt exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil round
-    trunc isnan isinf logical_not where nonzero matmul"""
+    trunc isnan isinf logical_not where nonzero matmul real imag"""
 OPERATORS = {  # with a Python scalar on either side
     "add": "add", "sub": "sub", "mul": "mul", "div": "truediv", "pow": "pow", "equal": "eq", "less": "lt",
     "less_equal": "le", "logical_and": "and_", "logical_or": "or_", "bitwise_and": "and_", "bitwise_or": "or_",
@@ -174,10 +177,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "permute_dims": lambda x, /, axes: x.permute(axes),
     "concat": lambda tensors, /, axis: torch.cat(list(tensors), axis),
 }
+BINARY = ("complex", "maximum", "minimum", "atan2", "nextafter")
 LINALG: Any = torch.linalg
 METHODS: dict[str, Callable[..., Any]] = {
     **{name: adapters.holding(getattr(operator, theirs)) for name, theirs in OPERATORS.items()},
-    **{name: adapters.of_tensors(getattr(torch, name)) for name in ("maximum", "minimum", "atan2", "nextafter")},
+    **{name: adapters.of_tensors(getattr(torch, name)) for name in BINARY},
     **adapters.decompositions(LINALG, LINALG.LinAlgError),
     "floor_divide": adapters.integral(operator.floordiv),
     "remainder": adapters.integral(operator.mod),

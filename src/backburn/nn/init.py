@@ -1,20 +1,24 @@
 """Initialization of parameters.
 
 Each function returns a new tensor on the default backend (or ``backend``) in the default float dtype (or ``dtype``),
-drawn from the default generator (or ``generator``). Weights have the shape ``(outputs, inputs)``, kernels of
-convolutions ``(outputs, inputs, *window)``. To initialize a parameter anew, write
-``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
+drawn from the default generator (or ``generator``). Complex numbers have independent parts, and the standard deviation
+that is given or documented (Trabelsi et al., "Deep complex networks", 2018, arXiv:1705.09792).
+
+Weights have the shape ``(outputs, inputs)``, kernels of convolutions ``(outputs, inputs, *window)``. To initialize a
+parameter anew, write ``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from backburn.base.dtypes import ComplexDType, as_dtype
 from backburn.base.errors import ArgumentError
 from backburn.hints import lookups
 from backburn.tensor import creation, random, special
 from backburn.tensor.classes import FloatTensor
+from backburn.tensor.complex_numbers import complex as complex_tensor
 from backburn.tensor.core.options import bounded, number, one_of, shape_of
 from backburn.tensor.linalg import decompositions
 
@@ -51,14 +55,21 @@ def ones(shape: Shape, **options: Any) -> FloatTensor:
     return creation.ones(shape, **options)
 
 
-def constant(shape: Shape, val: float, **options: Any) -> FloatTensor:
+def constant(shape: Shape, val: float | complex, **options: Any) -> FloatTensor:
     """A tensor filled with ``val``; options are ``dtype`` and ``backend``."""
-    return creation.full(shape, float(number("constant", "val", val)), **options)
+    value: Any = val if isinstance(val, complex) else float(number("constant", "val", val))
+    made: Any = creation.full(shape, value, **options)
+    return cast(FloatTensor, made)
 
 
 def uniform(shape: Shape, a: float = 0.0, b: float = 1.0, **options: Any) -> FloatTensor:
-    """Uniform values from ``a`` to ``b``."""
-    return random.uniform(shape, low=number("uniform", "a", a), high=number("uniform", "b", b), **options)
+    """Uniform values from ``a`` to ``b``, as is each part of complex numbers, whose variance is twice as large."""
+    low, high = number("uniform", "a", a), number("uniform", "b", b)
+    if not isinstance(dtype := as_dtype(options.get("dtype") or float), ComplexDType):
+        return random.uniform(shape, low=low, high=high, **options)
+    options["dtype"] = dtype.part
+    real, imag = (random.uniform(shape, low=low, high=high, **options) for _ in range(2))
+    return cast(FloatTensor, complex_tensor(real, imag))
 
 
 def normal(shape: Shape, mean: float = 0.0, std: float = 1.0, **options: Any) -> FloatTensor:
@@ -116,8 +127,7 @@ def kaiming_uniform(
         >>> kaiming_uniform((100, 10)).shape
         (100, 10)
     """
-    bound = math.sqrt(3.0) * _kaiming("kaiming_uniform", shape, a, mode, nonlinearity)
-    return uniform(shape, -bound, bound, **options)
+    return _uniform(shape, _kaiming("kaiming_uniform", shape, a, mode, nonlinearity), options)
 
 
 def kaiming_normal(
@@ -129,8 +139,7 @@ def kaiming_normal(
 
 def xavier_uniform(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     """Uniform with standard deviation ``gain * sqrt(2 / (inputs + outputs))`` (Glorot and Bengio 2010)."""
-    bound = _gain("xavier_uniform", gain) * math.sqrt(6.0 / max(1, sum(fans(shape))))
-    return uniform(shape, -bound, bound, **options)
+    return _uniform(shape, _gain("xavier_uniform", gain) * math.sqrt(2.0 / max(1, sum(fans(shape)))), options)
 
 
 def xavier_normal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
@@ -156,6 +165,13 @@ def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     q, r = decompositions.qr(random.normal((max(rows, columns), min(rows, columns)), **options))
     q = q * (1.0 - 2.0 * (r.diagonal() < 0.0).astype(q.dtype))  # both signs are equally likely
     return (q if rows >= columns else q.mT).reshape(shape) * gain
+
+
+def _uniform(shape: Shape, std: float, options: dict[str, Any]) -> FloatTensor:
+    """Uniform values around 0 with a standard deviation."""
+    is_complex = isinstance(as_dtype(options.get("dtype") or float), ComplexDType)
+    bound = math.sqrt(1.5 if is_complex else 3.0) * std
+    return uniform(shape, -bound, bound, **options)
 
 
 def _gain(name: str, gain: float) -> float:

@@ -27,14 +27,14 @@ from weakref import WeakKeyDictionary
 from backburn.backend.contract import AnyBackend, is_autodiff
 from backburn.backend.placing import levels_of, place_like
 from backburn.base.contexts import ACTIVE
-from backburn.base.dtypes import FloatDType, as_dtype
+from backburn.base.dtypes import ComplexDType, FloatDType, as_dtype, complex_of
 from backburn.base.errors import ArgumentError, BackburnError, DTypeError, GraphError, ShapeError, Unsupported, hint_for
 from backburn.base.foreign import listed
 from backburn.base.module_calls import WATCHERS, module_call
 from backburn.base.mutable_trees import Leaf, MutableTree, path_matches
 from backburn.base.trees import NODE_TYPES, NodeType, Parts, add_node_type, flatten, joined, leaves_with_paths, tree_map
 from backburn.nn.module_repr import module_repr, repr_html
-from backburn.tensor.classes import FloatTensor, Tensor
+from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor, Tensor
 from backburn.tensor.core.defaults import as_backend, default_dtype
 from backburn.tensor.core.dispatch import cast as cast_to
 from backburn.tensor.core.dispatch import tensor_operand
@@ -332,11 +332,12 @@ class Module:
 
         return self._copied(moved)
 
-    def astype(self, dtype: FloatDType | type[float] | str) -> Self:
-        """A copy with all float parameters and buffers in a float dtype; ints and bools stay as they are.
+    def astype(self, dtype: FloatDType | ComplexDType | type[float] | str) -> Self:
+        """A copy with all float parameters and buffers in another dtype; ints and bools stay as they are.
 
-        Its parameters are new leaves, even if they already have the dtype. Frozen parameters stay frozen, and tied ones
-        tied. Raises :class:`DTypeError` for other than float dtypes.
+        A complex dtype makes all of them complex; a float dtype leaves complex ones complex, and changes their
+        precision. The parameters are new leaves, even if they already have the dtype. Frozen parameters stay frozen,
+        and tied ones tied. Raises :class:`DTypeError` for other dtypes.
 
             >>> from backburn.nn import Linear
             >>> model = Linear(3, 2).astype("float64")
@@ -344,15 +345,16 @@ class Module:
             (float64, True)
         """
         target = default_dtype() if dtype is float else as_dtype(dtype)
-        if not target.is_floating:
+        if not target.has_gradient:
             raise DTypeError(f"astype: the floats of a model become those of another float dtype, not {target}")
 
         def changed(x: Any) -> Any:
-            if not x.dtype.has_gradient or (x.is_require_grad and x.dtype is target):
+            if not x.dtype.has_gradient:
                 return x
-            if x.dtype is target:
-                return FloatTensor(x.primitive, x.backend, target)
-            new = cast_to(x.detach(), target)
+            own = complex_of(target) if x.dtype.kind == "complex" and target.is_floating else target
+            if x.dtype is own:
+                return x if x.is_require_grad else x.__class__(x.primitive, x.backend, own)
+            new = cast_to(x.detach(), own)
             return new.require_grad() if x.is_require_grad else new
 
         return self._copied(changed)
@@ -546,9 +548,9 @@ def _was_computed(value: Any, inside: bool = False) -> bool:
     """
     if value.__class__ in (list, tuple, dict):
         parts = value.values() if value.__class__ is dict else value
-        return bool(value) and all(x.__class__ is FloatTensor and _was_computed(x, inside) for x in parts)
-    if value.__class__ is not FloatTensor or not value.is_tracked:
-        return inside and value.__class__ is FloatTensor and has_history(value)
+        return bool(value) and all(x.__class__ in DIFFERENTIABLE and _was_computed(x, inside) for x in parts)
+    if value.__class__ not in DIFFERENTIABLE or not value.is_tracked:
+        return inside and value.__class__ in DIFFERENTIABLE and has_history(value)
     if inside and not is_autodiff(value.backend):  # a tangent, or the examples of vmap: no leaf
         return True
     try:

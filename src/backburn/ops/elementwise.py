@@ -23,6 +23,8 @@ from backburn.ops.types import B, F, I, Q
 
 def exact_at_powers(k: Any, base: float, logarithm: Any, x: Any) -> Any:
     """``logarithm``, with its rounding error undone where ``x`` is an integral power of ``base``."""
+    if k.dtype(x).kind == "complex":
+        return logarithm
     nearest = k.round(logarithm)
     return k.where(k.equal(k.pow(base, nearest), x), nearest, logarithm)
 

@@ -105,15 +105,13 @@ class Average(FixedAttributes):
             if mean._primitive is x._primitive:  # which a frozen parameter always is
                 means[leaf.path] = mean
                 continue
-            if x._dtype.kind == "complex":
-                raise DTypeError(f"update: averages are of real parameters, and {leaf.path!r} is {describe((x,))}")
             if mean._backend != k:
                 mean = mean.to(k)
             key = id(k), x._dtype.name
             if key not in weights:  # a 0-d tensor: numbers would be compiled into the formula, each new one again
                 weights[key] = k.mul(k.full((), 1.0, x._dtype), weight)
             moved = k.fuse(_moved, mean._primitive, x._primitive, weights[key])
-            means[leaf.path] = FloatTensor(moved, k, x._dtype)
+            means[leaf.path] = x.__class__(moved, k, x._dtype)
         self._means = means
         if recording is None:
             self._count()

@@ -24,6 +24,8 @@ from backburn.base.errors import ArgumentError, BackburnError, BackendMismatchEr
 from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.base.trees import NODE_TYPES, leaves_with_paths
 from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor, Tensor
+from backburn.tensor.complex_numbers import complex as complex_tensor
+from backburn.tensor.complex_numbers import imag, real
 from backburn.tensor.core.dispatch import cast, upcast_half
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.messages import describe
@@ -148,7 +150,7 @@ def clip_grad_norm(gradients: Any, max_norm: float, norm_type: float = 2.0) -> t
 def clip_grad_value(gradients: Any, clip_value: float) -> NamedGradients:
     """The gradients with every element clipped to the range from ``-clip_value`` to ``clip_value``.
 
-    Raises :class:`ArgumentError` unless ``clip_value`` is positive.
+    Both parts of complex elements are clipped. Raises :class:`ArgumentError` unless ``clip_value`` is positive.
 
         >>> import backburn as bb
         >>> clip_grad_value({"a": bb.asarray([3.0, -0.25], backend="numpy")}, 0.5)
@@ -156,7 +158,14 @@ def clip_grad_value(gradients: Any, clip_value: float) -> NamedGradients:
     """
     bounded("clip_grad_value", "clip_value", clip_value, above=0)
     named = _named("clip_grad_value", gradients)
-    return {path: gradient.clip(-clip_value, clip_value) for path, gradient in named.items()}
+    return {path: _clipped(gradient, clip_value) for path, gradient in named.items()}
+
+
+def _clipped(x: Any, most: float) -> Any:
+    """A tensor, or both parts of a complex one, clipped."""
+    if x.dtype.kind == "complex":
+        return complex_tensor(real(x).clip(-most, most), imag(x).clip(-most, most))
+    return x.clip(-most, most)
 
 
 def to_backend_of(x: FloatTensor, number: Any) -> FloatTensor:
@@ -248,7 +257,7 @@ def by_leaf(name: str, model: Any, leaves: list[Leaf], gradients: Any, lower: bo
 def _fitting(name: str, path: str, x: FloatTensor, gradient: Any, k: Any) -> FloatTensor:
     """A gradient that fits ``x`` as a tensor of ``k``, where the steps of ``x`` are computed, or as it is."""
     fault: BackburnError
-    if gradient.__class__ is not FloatTensor or gradient._dtype is not x._dtype:
+    if gradient.__class__ is not x.__class__ or gradient._dtype is not x._dtype:
         fault = DTypeError(f"{name}: the gradient of {path} is a tensor of the parameter's dtype")
     elif gradient.shape != x.shape:
         fault = ShapeError(f"{name}: the gradient of {path} has another shape than the parameter")

@@ -13,6 +13,7 @@ from backburn.optim.formulas import total
 from backburn.optim.gradients import NamedGradients, named_gradients
 from backburn.optim.optimizer import Optimizer, Rate, StepInputs
 from backburn.tensor.classes import FloatTensor
+from backburn.tensor.complex_numbers import conj
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer
 from backburn.tensor.generators import Draws
@@ -158,7 +159,8 @@ def _evaluated(loss: Any, model: Any) -> tuple[float, NamedGradients]:
 
 
 def _inner(slopes: NamedGradients, moves: NamedGradients) -> float:
-    return sum(float((slopes[path] * move).sum().item()) for path, move in moves.items() if path in slopes)
+    """The slope along moves, of complex parameters the real part of the sum of ``conj(slope) * move``."""
+    return sum((conj(slopes[path]) * move).sum().item().real for path, move in moves.items() if path in slopes)
 
 
 def _by_wolfe(along: Callable[[float], tuple[float, float]], value: float, slope: float) -> float:

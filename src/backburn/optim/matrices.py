@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from math import inf, prod, sqrt
 from typing import Any, ClassVar
 
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.mutable_trees import Leaf
+from backburn.optim.complex_parameters import shape_of_steps
 from backburn.optim.formulas import PerParameter, length, mean
 from backburn.optim.optimizer import Rate, StepInputs
+from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import bounded, integer, number, one_of
 from backburn.tensor.inspection import finfo
 
@@ -22,9 +24,10 @@ class Adafactor(PerParameter):
     The mean squares of the gradients are kept for the rows and the columns of the last two axes, each with the decay
     rate ``1 - n**beta2_decay`` in step ``n``. The second moment ``v`` of an element is the product of those of its row
     and its column, divided by the mean of all rows (algorithm 4). For parameters with fewer than two axes, ``v`` itself
-    is kept. With ``rms(x)`` the root mean square, ``eps1, eps2 = eps`` and ``u = g / sqrt(max(v, eps1**2))``, a step
-    first multiplies the parameter ``x`` by ``1 - lr * weight_decay``, and then subtracts ``min(lr, 1 / sqrt(n)) *
-    max(rms(x), eps2) * u / max(rms(u) / d, 1)``: ``lr`` is relative to the size of the parameter.
+    is kept; the real and the imaginary part of a complex one are two matrices. With ``rms(x)`` the root mean square,
+    ``eps1, eps2 = eps`` and ``u = g / sqrt(max(v, eps1**2))``, a step first multiplies the parameter ``x`` by ``1 -
+    lr * weight_decay``, and then subtracts ``min(lr, 1 / sqrt(n)) * max(rms(x), eps2) * u / max(rms(u) / d, 1)``:
+    ``lr`` is relative to the size of the parameter.
 
     If ``eps1`` is None, it is the eps of the parameter's dtype, or of float32 for 16-bit floats (the paper adds 1e-30
     to the squares instead). Raises :class:`ArgumentError` for options out of range.
@@ -72,8 +75,8 @@ class Adafactor(PerParameter):
         return super()._checked(name, value)
 
     def _shapes(self, leaf: Leaf) -> list[Shape]:
-        shape = leaf.value.shape
-        if len(shape) < 2:
+        shape = shape_of_steps(leaf.value)
+        if leaf.value.ndim < 2:
             return [(), shape]
         return [(*shape[:-1], 1), (*shape[:-2], 1, shape[-1])]
 
@@ -85,7 +88,7 @@ class Adafactor(PerParameter):
         if least is None:
             least = finfo(k.dtype(x)).eps
         size, axis = k.maximum(_rms(k, x), smallest), len(x.shape) - 1
-        if axis < 1:
+        if not rows.shape:
             update, columns = k.fuse(_by_square, g, columns, beta, least * least)
         else:
             squares = k.square(g)
@@ -113,7 +116,7 @@ class Muon(PerParameter):
     of hidden layers; use another optimizer for biases, embeddings and the last layer, with :class:`Groups`.
 
     Raises :class:`ArgumentError` for options out of range, and at a step :class:`ShapeError` for parameters that are
-    not matrices.
+    not matrices, and :class:`DTypeError` for complex ones.
 
         >>> import backburn as bb
         >>> from backburn.optim import AdamW, Groups
@@ -161,7 +164,12 @@ class Muon(PerParameter):
         return super()._checked(name, value)
 
     def _shapes(self, leaf: Leaf) -> list[Shape]:
-        shape = leaf.value.shape
+        x, shape = leaf.value, leaf.value.shape
+        if x.dtype.kind == "complex":
+            raise DTypeError(
+                f"step: Muon is for real matrices, and {leaf.path!r} is {describe((x,))}: use another optimizer for "
+                f'it, as in Groups({{{leaf.path!r}: AdamW(), "*": Muon()}})'
+            )
         if len(shape) != 2:
             raise ShapeError(
                 f"step: Muon is for matrices, and {leaf.path!r} has shape {list(shape)}: use another optimizer for it, "

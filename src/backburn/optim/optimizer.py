@@ -29,16 +29,16 @@ from backburn.base.mutable_trees import Leaf, MutableTree
 from backburn.hints import add_hints
 from backburn.hints.arguments import explained
 from backburn.hints.general import OPTIMIZERS
+from backburn.optim.complex_parameters import as_complex, as_real, dtype_of_steps, shape_of_steps
 from backburn.optim.fixed_attributes import FixedAttributes
 from backburn.optim.gradients import by_leaf, is_float_tensor, is_tree, place_of_steps
 from backburn.tensor.classes import FloatTensor
-from backburn.tensor.core import complex_numbers
 from backburn.tensor.core.copying import copy_if_overwritten
-from backburn.tensor.core.dispatch import upcast_half_dtype
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import bounded, flags
 from backburn.tensor.core.wrapping import is_tensor
+from backburn.tensor.gradients import conjugate
 
 if TYPE_CHECKING:
     from typing import Self
@@ -116,6 +116,8 @@ class Optimizer(FixedAttributes):
 
     A model is a module or any other tree of tensors that can be changed in place. Steps are computed on the inner
     backend, where nothing is recorded. Parameters of 16-bit floats are updated, and their state is kept, in float32.
+    A complex parameter is stepped as two reals, its real and its imaginary part, and its state has these along a first
+    axis of length 2.
 
     Options may be set between steps, as in ``optimizer.lr = 0.5 * optimizer.lr``, and are validated; those that
     determine the kept state are fixed. A subclass sets all attributes in ``__init__``.
@@ -244,8 +246,6 @@ class Optimizer(FixedAttributes):
                 f"{leaf.path!r} is in a {type(node.value).__name__}, which never changes; use a list or a dict"
             )
         x = leaf.value
-        if x._dtype.kind == "complex":
-            raise DTypeError(f"step: {leaf.path!r} is {describe((x,))}, and {complex_numbers.STEPS}")
         k: Any = place_of_steps(x._backend)
         widens = x._dtype.bits < 32 and not (self._is_operation and k.capabilities.wide_steps)
         return Update(leaf, k, gradient, self._state(leaf, k), widens)
@@ -320,7 +320,7 @@ class Optimizer(FixedAttributes):
         narrow = 0
         for update in work:
             x, entry = update.leaf.value, update.state
-            name, portion = x._dtype.name, 0
+            name, portion = dtype_of_steps(x._dtype).name if x._dtype.kind == "complex" else x._dtype.name, 0
             if update.widens:
                 name, portion = "float32", narrow // WIDENED
                 narrow += prod(x.shape)
@@ -334,7 +334,9 @@ class Optimizer(FixedAttributes):
         for update in group:
             x, gradient = update.leaf.value, update.gradient
             param = x._primitive if x._backend is k else x._backend.inner(x._primitive)
-            if update.widens:
+            if x._dtype.kind == "complex":
+                param, gradient = as_real(k, param), as_real(k, gradient)
+            elif update.widens:
                 param, gradient = k.astype(param, float32), k.astype(gradient, float32)
             params.append(param)
             grads.append(gradient)
@@ -354,11 +356,13 @@ class Optimizer(FixedAttributes):
             update.state.owned = True
             for kept, new in zip(update.state.tensors, values, strict=True):
                 kept._primitive = new
-            if update.widens:
+            if x._dtype.kind == "complex":
+                primitive = as_complex(k, primitive)
+            elif update.widens:
                 primitive = k.astype(primitive, x.dtype)
             if home is not k:
                 primitive = home.new_leaf(primitive)
-            news.append(FloatTensor(primitive, home, x._dtype))
+            news.append(x.__class__(primitive, home, x._dtype))
         return news
 
     def _leaves(self, model: Any) -> list[Leaf]:
@@ -396,7 +400,7 @@ class Optimizer(FixedAttributes):
             if entry is None:
                 continue
             for remembered, shape in zip(entry.tensors, self._shapes(leaf), strict=True):
-                wrong_dtype = remembered.dtype is not upcast_half_dtype(x.dtype)
+                wrong_dtype = remembered.dtype is not dtype_of_steps(x.dtype)
                 if wrong_dtype or remembered.shape != shape:
                     self._tree = None
                     raise (DTypeError if wrong_dtype else ShapeError)(
@@ -408,10 +412,12 @@ class Optimizer(FixedAttributes):
         """The state of a parameter, on the backend where it is updated."""
         entry = self._states.get(leaf.path)
         if entry is None:
-            x, first, dtype = leaf.value, self._first(), upcast_half_dtype(leaf.value.dtype)
+            x, first, dtype = leaf.value, self._first(), dtype_of_steps(leaf.value.dtype)
             own = x._primitive if x._backend is k else x._backend.inner(x._primitive)
+            if x._dtype.kind == "complex" and self.remembers:
+                own = as_real(k, own)
             values = [
-                full_like(k, own, first, dtype) if shape == x.shape else k.full(shape, first, dtype)
+                full_like(k, own, first, dtype) if shape == own.shape else k.full(shape, first, dtype)
                 for shape in self._shapes(leaf)
             ]
             entry = self._states[leaf.path] = ParameterState(k, 0, values, True)
@@ -423,7 +429,7 @@ class Optimizer(FixedAttributes):
 
     def _shapes(self, leaf: Leaf) -> list[tuple[int, ...]]:
         """The shapes of the state tensors of a parameter."""
-        return [leaf.value.shape] * len(self.remembers)
+        return [shape_of_steps(leaf.value)] * len(self.remembers)
 
     def _first(self) -> float:
         """The initial value of the state's elements."""
@@ -550,7 +556,8 @@ def _found(leaves: list[Leaf], gradients: Any) -> list[Any]:
             raise BackendMismatchError(
                 f"step: the gradients belong to {gradients.backend.spec}, and the parameter is {describe((x,))}"
             )
-        found.append(k.grad(x._primitive, gradients) if is_covered else None)
+        gradient = k.grad(x._primitive, gradients) if is_covered else None
+        found.append(gradient if gradient is None else conjugate(k.inner_backend, gradient, x._dtype))
     return found
 
 

@@ -26,7 +26,7 @@ from backburn.tensor.core.options import dtype_or_default, integer, number
 from backburn.tensor.core.wrapping import wrap
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor
+    from backburn.tensor.classes import Tensor
 
 
 T = TypeVar("T")
@@ -360,7 +360,7 @@ def draw(
     return create(name, k, key=key, offset=offset, **attributes)
 
 
-def drawn_from(name: str, x: FloatTensor, generator: Generator | None, **attributes: Any) -> Any:
+def drawn_from(name: str, x: Tensor, generator: Generator | None, **attributes: Any) -> Any:
     """The results of a draw for each element of ``x``, or for each of its rows."""
     k, key, offset = _words(name, x.backend, x.shape, x.dtype, generator)
     return call(name, x if x.backend is k else wrap(lift(x, k), k), key=key, offset=offset, **attributes)
@@ -388,7 +388,8 @@ def float_dtype(name: str, dtype: Any, backend: BackendLike) -> DType:
     k = as_backend(backend)
     found = dtype_or_default(dtype, default_float(k), k)
     if not found.is_floating:
-        raise DTypeError(f"{name}: draws floats, not {found}; bb.random.integers draws integers")
+        drawn = "normal draws complex numbers" if found.kind == "complex" else "integers draws integers"
+        raise DTypeError(f"{name}: draws floats, not {found}; bb.random.{drawn}")
     return found
 
 

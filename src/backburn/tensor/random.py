@@ -22,13 +22,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backburn.base.dtypes import IntDType, as_dtype, int64
+from backburn.base.dtypes import ComplexDType, IntDType, as_dtype, int64
 from backburn.base.errors import ArgumentError, BackendMismatchError, DTypeError, ShapeError
 from backburn.hints import lookups
 from backburn.hints.arguments import explained
-from backburn.ops.random import check_range
+from backburn.ops.random import check_range, dropout_scale
+from backburn.tensor.core.complex_numbers import check_supported
 from backburn.tensor.core.defaults import BackendLike, as_backend, given_backend
-from backburn.tensor.core.dispatch import as_scalar, binary, call, float_operand, kind_operand, upcast_half
+from backburn.tensor.core.dispatch import (
+    Number,
+    as_scalar,
+    binary,
+    call,
+    create,
+    float_operand,
+    kind_operand,
+    upcast_half,
+)
 from backburn.tensor.core.host import any_of
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, flags, integer, shape_of
@@ -103,7 +113,7 @@ def uniform(
 def normal(
     shape: Shape = (),
     *,
-    mean: Tensor | float = 0.0,
+    mean: Tensor | Number = 0.0,
     std: Tensor | float = 1.0,
     dtype: Any = None,
     backend: BackendLike = None,
@@ -112,16 +122,20 @@ def normal(
 ) -> FloatTensor:
     """Normally distributed numbers with the given mean and standard deviation.
 
-    With numbers for ``mean`` and ``std`` the result has ``shape``; tensors broadcast with it. Raises
-    :class:`ArgumentError` for a negative ``std``, a tensor as in :func:`uniform`.
+    With numbers for ``mean`` and ``std`` the result has ``shape``; tensors broadcast with it. Complex numbers, whose
+    ``mean`` may be complex, have real parts of half the variance, drawn first, and independent imaginary parts with the
+    other half. Raises :class:`ArgumentError` for a negative ``std``, a tensor as in :func:`uniform`.
 
         >>> import backburn as bb
         >>> bb.random.normal((2, 3), std=0.1, dtype=bb.float64).dtype
         float64
     """
     where = as_backend(given_backend(backend, device))
+    if dtype is not None and isinstance(asked := as_dtype(dtype), ComplexDType):
+        return _complex_normal(shape, mean, std, asked, where, generator)
     found, lengths = float_dtype("normal", dtype, where), shape_of("normal", shape)
-    centre, spread = (n if is_tensor(n) else plain_number("normal", n) for n in (mean, std))
+    centre = mean if is_tensor(mean) else plain_number("normal", mean)
+    spread = std if is_tensor(std) else plain_number("normal", std)
     if not is_tensor(spread) and spread < 0.0:
         raise ArgumentError(f"normal: std is a number of at least 0, not {std!r}")
     if is_tensor(spread) and any_of(spread, lambda values: values < 0):
@@ -132,6 +146,16 @@ def normal(
     if is_tensor(centre) or centre != 0.0:
         x = binary("add", x, centre)
     return x
+
+
+def _complex_normal(shape: Shape, mean: Any, std: Any, dtype: ComplexDType, where: Any, generator: Any) -> Any:
+    """Complex numbers, of two draws."""
+    check_supported("normal", where, dtype)
+    half = math.sqrt(0.5)
+    spread = binary("mul", std, half) if is_tensor(std) else plain_number("normal", std) * half
+    draws = [normal(shape, std=spread, dtype=dtype.part, backend=where, generator=generator) for _ in range(2)]
+    x = call("complex", *draws)
+    return binary("add", x, mean) if is_tensor(mean) or mean != 0 else x
 
 
 @explained
@@ -356,8 +380,12 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
     return drawn_from("categorical", x, generator)
 
 
-def dropped(x: FloatTensor, p: float, generator: Generator | None) -> FloatTensor:
+def dropped(x: Tensor, p: float, generator: Generator | None) -> FloatTensor:
     """Each element 0 with probability ``p``, and divided by ``1 - p`` otherwise."""
+    if isinstance(x.dtype, ComplexDType):
+        ones = create("ones", x.backend, shape=x.shape, dtype=x.dtype.part)
+        kept = binary("not_equal", dropped(ones, p, generator), 0.0)
+        return call("where", kept, binary("mul", x, dropout_scale(p)), 0.0)
     return drawn_from("dropout", x, generator, p=p)[0]
 
 

@@ -98,7 +98,7 @@ def test_options_of_a_mesh_that_are_none(spec: str, words: str) -> None:
 COLLECTIVES = """
     import numpy as np
     from backburn.backend import load_backend
-    from backburn.base.dtypes import bfloat16, bool_, float16, float32, int64
+    from backburn.base.dtypes import bfloat16, bool_, complex64, float16, float32, int64
     from backburn.decorators.sharding import Sharded, placement_of, place_primitive
     from backburn_numpy import NumpyBackend
 
@@ -108,11 +108,15 @@ COLLECTIVES = """
         ends = sorted(rng.integers(0, length + 1, count - 1))
         return tuple(int(n) for n in np.diff([0, *ends, length]))
 
+    def values(shape, dtype):
+        found = rng.normal(size=shape) * 100
+        return (found * (1 - 2j) if dtype.kind == "complex" else found).astype(dtype.dtype)
+
     k, local = Sharded(NumpyBackend(), dp=6, comm="mpi"), Sharded(NumpyBackend(), dp=6)
     done = 0
-    for dtype in (float32, float16, bfloat16, int64, bool_):
+    for dtype in (float32, float16, bfloat16, complex64, int64, bool_):
         for shape in ((7, 5), (1, 9, 4), (60, 200), (0, 3), (12,)):
-            x = (rng.normal(size=shape) * 100).astype(dtype.dtype)
+            x = values(shape, dtype)
             for axis in range(len(shape)):
                 first, second = cuts(shape[axis], 6), cuts(shape[axis], 6)
                 other = (axis + 1) % len(shape)
@@ -124,7 +128,7 @@ COLLECTIVES = """
                 if dtype.kind == "bool":
                     continue
                 # Sums in all bits, and their parts.
-                rows = (rng.normal(size=(6, *shape)) * 100).astype(dtype.dtype)
+                rows = values((6, *shape), dtype)
                 sums = [b.sum(b.cut(b.from_numpy(rows), 0), (0,), False) for b in (k, local)]
                 wanted = local.to_numpy(sums[1])
                 part = k.cut(sums[0], axis, first)
@@ -133,9 +137,10 @@ COLLECTIVES = """
                 assert k.to_numpy(sums[0]).tobytes() == wanted.tobytes(), (dtype, shape)
                 done += 2
     free = Sharded(NumpyBackend(), dp=6, comm="mpi", deterministic=False)
-    rows = rng.normal(size=(6, 50)).astype(np.float32)
-    total = free.sum(free.cut(free.from_numpy(rows), 0), (0,), False)
-    np.testing.assert_allclose(free.to_numpy(total), rows.sum(0), rtol=1e-5, atol=1e-5)
+    for dtype in (float32, complex64):
+        rows = values((6, 50), dtype)
+        total = free.sum(free.cut(free.from_numpy(rows), 0), (0,), False)
+        np.testing.assert_allclose(free.to_numpy(total), rows.sum(0), rtol=1e-5, atol=1e-3)
     print(f"{done}\\n", end="")
 """
 

@@ -48,7 +48,7 @@ def mesh(rng: np.random.Generator) -> Sharded:
     return scattering(level, rng, "b", int(rng.integers(2, 4))) if rng.random() < 0.3 else level
 
 
-@pytest.mark.parametrize("name", [name for name in SAMPLES if "complex" not in OPERATIONS[name].results])
+@pytest.mark.parametrize("name", SAMPLES)
 def test_operations(name: str) -> None:
     for number, sample in enumerate(SAMPLES[name].cases):
         k = mesh(np.random.default_rng([number, zlib.crc32(name.encode())]))

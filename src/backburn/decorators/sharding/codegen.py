@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from backburn.base.dtypes import ComplexDType, DType
-from backburn.base.errors import Unsupported
 from backburn.decorators.sharding.creation import CONSTANTS, CREATED, DRAWS, create
 from backburn.decorators.sharding.shards import Cuts, Shards
 from backburn.ops.table import Operation
@@ -46,10 +44,6 @@ def source(entry: Operation, elementwise: bool) -> str:
     passed = ", ".join([*operands, *attributes])
     options = ", ".join(f"{a!r}: {a}" for a in attributes)
     begin = [_signature(entry)]
-    if "dtype" in entry.results:
-        begin += ["    if dtype.__class__ is _ComplexDType:", f"        _refuse({name!r}, dtype)"]
-    elif "complex" in entry.results:
-        return "\n".join([*begin, f"    _refuse({name!r}, 'complex numbers')", ""])
     if not operands:
         lines = begin
         if name in CONSTANTS | DRAWS:
@@ -188,17 +182,12 @@ def placed_results(found: list[tuple[Any, ...]], placed: tuple[Any, ...], mesh_a
     )
 
 
-def refuse_complex(name: str, dtype: DType | str) -> NoReturn:
-    """Raise the error of complex numbers, which shards do not have."""
-    raise Unsupported(f"{name}: sharded(...) has no {dtype}; compute with the real and the imaginary parts")
-
-
 def compiled(entry: Operation, text: str, names: dict[str, Any]) -> Callable[..., Any]:
     """The function that ``text`` defines; it may use ``names`` and the common names, and tracebacks show its lines."""
     namespace: dict[str, Any] = {
         "__name__": "backburn.decorators.sharding",
         "_Shards": Shards,
-        "_numbers": (float, int, bool),
+        "_numbers": (float, int, bool, complex),
         "_body": entry.body,
         "_defaults": tuple(p.default for p in entry.parameters.values()),
         "_placed_results": placed_results,
@@ -208,8 +197,6 @@ def compiled(entry: Operation, text: str, names: dict[str, Any]) -> Callable[...
         "_dtypes": dtypes_of,
         "_created": CREATED.get,
         "_create": create,
-        "_ComplexDType": ComplexDType,
-        "_refuse": refuse_complex,
         **names,
     }
     filename = f"<backburn.sharded {entry.name}>"

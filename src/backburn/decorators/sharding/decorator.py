@@ -13,16 +13,24 @@ from typing import Any, TypeVar
 from backburn.backend.contract import Backend, Capabilities, is_autodiff, is_backend, no_backend
 from backburn.backend.wrapper import DecoratorBase
 from backburn.base.call_site import stack_level
-from backburn.base.dtypes import DType, as_dtype
+from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, AxisError, SpecError, Unsupported
 from backburn.communicators import Communicator, Local
 from backburn.decorators.sharding import collectives
-from backburn.decorators.sharding.codegen import refuse_complex
 from backburn.decorators.sharding.gradient_reduction import OpenBuckets
 from backburn.decorators.sharding.placing import PlacesShards
 from backburn.decorators.sharding.processes import levels_in, share, taken_inside
 from backburn.decorators.sharding.rules import NOWHERE, Plan
-from backburn.decorators.sharding.shards import Cuts, Shape, Shards, are_between, block_length, cuts_between, starts_of
+from backburn.decorators.sharding.shards import (
+    Cuts,
+    Shape,
+    Shards,
+    are_between,
+    block_length,
+    cuts_between,
+    neutral,
+    starts_of,
+)
 from backburn.ops.bodies.slicing import slice_axis
 from backburn.ops.rules.shapes import check_axis
 from backburn.ops.table import Operation
@@ -203,9 +211,8 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The inner backend's, without complex dtypes and capture by itself: ``capture(sharded(...))`` records."""
-        found = self._inner.capabilities
-        return replace(found, dtypes={d: u for d, u in found.dtypes.items() if d.kind != "complex"}, capture=False)
+        """The inner backend's, without capture by itself: ``capture(sharded(...))`` records."""
+        return replace(self._inner.capabilities, capture=False)
 
     def dtype(self, x: Any, /) -> DType:
         """The dtype of a primitive."""
@@ -245,7 +252,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         return Shards(self.parts(x, axis, cuts), axis, cuts, tuple(x.shape), self.mesh_axis)
 
     def addends(self, x: Any) -> Any:
-        """``x`` as addends: every element is in one shard, and the others have 0 there (-0.0 for floats).
+        """``x`` as addends: every element is in one shard, and the others have :func:`neutral` there.
 
         Bool and quantized primitives have no sums, and stay whole.
         """
@@ -255,7 +262,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         k, x = self._inner, self.whole(x)
         size, shape = math.prod(x.shape), tuple(x.shape)
         owner = k.remainder(k.reshape(k.arange(0, size, 1, k.int_dtype), shape), self.size)
-        parts = [k.where(k.equal(owner, i), x, -0.0 if dtype.is_floating else 0) for i in self.own]
+        parts = [k.where(k.equal(owner, i), x, neutral(dtype)) for i in self.own]
         return Shards(parts, None, (), shape, self.mesh_axis)
 
     def whole(self, x: Any) -> Any:
@@ -309,8 +316,6 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
 
     def from_numpy(self, array: Any) -> Any:
         """The inner backend's, placed as ``inputs`` says."""
-        if array.dtype.kind == "c":
-            refuse_complex("from_numpy", as_dtype(array.dtype))
         x = self._inner.from_numpy(array)
         if self.inputs == "whole" or (not x.shape and self.inputs != "addends"):
             return x
@@ -347,7 +352,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         placed = first.axis is not None and all(
             (t.axis, t.cuts, t.shape) == (first.axis, first.cuts, first.shape)
             if self.is_cut(t)
-            else t is None or t.__class__ in (float, int, bool)
+            else t is None or t.__class__ in (float, int, bool, complex)
             for t in (x, *values)
         )
         if not placed:
@@ -408,10 +413,9 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
                 results.append(parts[0])
                 continue
             if axis is None and any(cuts):  # an empty shard has nothing to add, not even the sign of a zero
-                neutral = -0.0 if self._inner.dtype(parts[0]).is_floating else 0
+                dtype = self._inner.dtype(parts[0])
                 parts = [
-                    p if n else self._inner.full(shape, neutral, self._inner.dtype(p))
-                    for p, n in zip(parts, mine, strict=True)
+                    p if n else self._inner.full(shape, neutral(dtype), dtype) for p, n in zip(parts, mine, strict=True)
                 ]
             results.append(Shards(parts, axis, () if axis is None else cuts, tuple(shape), self.mesh_axis))
         return tuple(results) if several else results[0]

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from backburn.decorators.sharding.rules import Plan, Shape, Shapes, direct, rank_of, sharding
-from backburn.decorators.sharding.shards import Shards, block_length, starts_of
+from backburn.decorators.sharding.shards import Shards, block_length, neutral, starts_of
 
 
 def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
@@ -150,18 +150,18 @@ def take_of_parts(level: Any, x: Any, indices: Any, *, axis: int) -> Any:
     """Entries of a table whose entries are spread over the shards: each takes those it has, and all add up."""
     if not level.is_cut(x) or x.axis != axis or level.is_cut(indices) or not level.dtype(x).is_arithmetic:
         return NotImplemented
-    k, neutral = level.wrapped, -0.0 if level.dtype(x).is_floating else 0
+    k, zero = level.wrapped, neutral(level.dtype(x))
     places = k.take(k.arange(0, x.shape[axis], 1, k.int_dtype), indices, 0)  # raises for indices out of range
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     parts = []
     for part, start, length in zip(x.parts, level.mine(starts_of(x.cuts)), level.mine(x.cuts), strict=True):
         if not length:
-            parts.append(k.full(shape, neutral, level.dtype(x)))
+            parts.append(k.full(shape, zero, level.dtype(x)))
             continue
         has_it = k.logical_and(k.greater_equal(places, start), k.less(places, start + length))
         found = k.take(part, k.where(has_it, k.sub(places, start), 0), axis)
         has_it = k.reshape(has_it, (*indices.shape, *(1 for _ in x.shape[axis + 1 :])))
-        parts.append(k.where(has_it, found, neutral))
+        parts.append(k.where(has_it, found, zero))
     return Shards(parts, None, (), shape, level.mesh_axis)
 
 

@@ -44,6 +44,16 @@ class Shards(Opaque):
         return f"Shards({list(self.shape)}, {self.mesh_axis}: {how})"
 
 
+def neutral(dtype: DType) -> complex:
+    """The zero that, added to a number, leaves it as it is, with the sign of a zero.
+
+    >>> from backburn.base.dtypes import complex64, float32, int8
+    >>> neutral(int8), neutral(float32), neutral(complex64)
+    (0, -0.0, (-0-0j))
+    """
+    return complex(-0.0, -0.0) if dtype.kind == "complex" else -0.0 if dtype.is_floating else 0
+
+
 def even_cuts(length: int, count: int) -> Cuts:
     """The lengths of ``count`` parts of an axis, the first ones longer by one where they cannot be equal.
 

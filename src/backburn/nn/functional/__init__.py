@@ -87,7 +87,7 @@ from backburn.tensor.activations import (
     threshold,
 )  # fmt: skip
 from backburn.tensor.classes import FloatTensor, Tensor
-from backburn.tensor.core.dispatch import call, call_same_dtype, float_operand, promote_present
+from backburn.tensor.core.dispatch import call, call_same_dtype, inexact_operand, promote_present
 from backburn.tensor.core.options import one_of
 from backburn.tensor.elementwise import tanh
 from backburn.tensor.normalization import (
@@ -179,10 +179,10 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, *, generator: Any 
         ([0.0, 2.0], [1.0, 1.0])
     """
     check_probability("dropout", p)
-    x = float_operand("dropout", x)
+    values: FloatTensor = inexact_operand("dropout", x)
     if not training or p == 0:
-        return x
-    return random.dropped(x, float(p), generator)
+        return values
+    return random.dropped(values, float(p), generator)
 
 
 if not TYPE_CHECKING:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 #: What to write where a real number is needed.
 PARTS = "a complex number is no real one: bb.real(x), bb.imag(x) and bb.abs(x) are"
-#: What to keep in place of a complex parameter.
-STEPS = "optimizers step real parameters: keep bb.view_as_real(x), and compute with bb.view_as_complex of it"
 _ORDER = "complex numbers have no order: compare bb.abs(x), or bb.real(x) and bb.imag(x)"
 _ROUNDING = "complex numbers are not rounded: apply it to bb.real(x) and bb.imag(x)"
 _BITS = "complex numbers have no bits to compute with"
@@ -39,7 +37,7 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(("quantize", "quantize_between", "fake_quantize"), "no scheme holds complex numbers"),
     **dict.fromkeys(
         ("sgd_step", "adam_step", "sgd_steps", "adam_steps"),
-        STEPS,
+        "they step real numbers: optimizers pass both parts of a complex parameter",
     ),
 }  # fmt: skip
 

@@ -1,0 +1,28 @@
+"""Complex parameters as optimizers step them: two reals, the real and the imaginary part, along a first axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backburn.base.dtypes import ComplexDType, DType
+from backburn.tensor.core.dispatch import upcast_half_dtype
+
+
+def dtype_of_steps(dtype: DType) -> DType:
+    """The dtype in which a parameter is stepped and its state kept: at least float32, and that of complex parts."""
+    return dtype.part if isinstance(dtype, ComplexDType) else upcast_half_dtype(dtype)
+
+
+def shape_of_steps(x: Any) -> tuple[int, ...]:
+    """The shape in which a parameter is stepped: (2, *shape) of a complex one."""
+    return (2, *x.shape) if isinstance(x.dtype, ComplexDType) else tuple(x.shape)
+
+
+def as_real(k: Any, x: Any) -> Any:
+    """A complex primitive as its parts."""
+    return k.stack([k.real(x), k.imag(x)], 0)
+
+
+def as_complex(k: Any, x: Any) -> Any:
+    """The complex primitive of parts."""
+    return k.complex(k.select(x, 0, 0), k.select(x, 0, 1))
