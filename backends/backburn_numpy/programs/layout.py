@@ -87,6 +87,8 @@ class Layout:
         self.places: dict[Variable, Place] = {}
         #: Transposed matrices, until something else than a product reads them: of which, how many, of what sides.
         self.transposed: dict[Variable, tuple[Variable, int, int, int]] = {}
+        #: The functions that check given indices, and the calls that pick by them.
+        self.checks: dict[Variable, tuple[Call, Callable[[Any], Any]]] = {}
         #: The memory of numbers that replays bring.
         self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
         #: Memory that the steps refer to: constants, programs of formulas, and last the arena.

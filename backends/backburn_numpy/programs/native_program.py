@@ -77,6 +77,7 @@ class NativeProgram:
         words, patches = layout.words()
         self._steps, self._patches = np.array(words, np.int64), np.array(patches, np.int64)
         self._arrays = [i for i, x in enumerate(given) if isinstance(x, Variable)]
+        self._checks = {i: layout.checks[x] for i, x in enumerate(given) if x in layout.checks}
         self._numbers = [(given.index(number), cell) for (number, _), cell in layout.cells.items()]
         self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
         self._kept = layout.kept
@@ -148,7 +149,11 @@ class NativeProgram:
         arrays: list[Any] = []
         for i in self._arrays:
             x = given[i]
+            if i in self._checks:
+                self.failed, check = self._checks[i]
+                x = check(x)
             arrays.append(x if x.__class__ is np.ndarray and x.flags.c_contiguous else contiguous(x))
+        self.failed = None
         count = len(arrays)
         try:
             append_empty(arrays, self._news)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ from backburn_numpy.runtime.memory import contiguous
 
 
 def pass_plan(call: Call) -> Plan | None:
-    """The plan of a pass; None if it has several portions, or indices that Python checks."""
+    """The plan of a pass; None if it has several portions."""
     one: Any = call.function
     if not isinstance(one, TilePass) or not one.is_small or any(prod(v.shape) > MOST for v in call.writes):
         return None
@@ -25,6 +26,9 @@ def pass_plan(call: Call) -> Plan | None:
     divide: Any = compiled.kernel("divide_sums" if size == 4 else "divide_sums_double")
 
     def plan(layout: Layout, call: Call) -> None:
+        for i, x in enumerate(call.operands):
+            if (picker := one.picker(i)) is not None and x.__class__ is Variable:
+                layout.checks[x] = picker, partial(one.given, i)
         sources = [
             layout.read(x, one.dtype) if x.__class__ is Variable else layout.constant(contiguous(one.given(i, x)))
             for i, x in enumerate(call.operands)

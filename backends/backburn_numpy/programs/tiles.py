@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.base.dtypes import DType, float32, float64
+from backburn.base.dtypes import DType, float32, float64, int64
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion.plan import ALONG_ROWS, Extent, Operand, Plan, Step
 from backburn.programs.ir import Call, Variable, arguments, listed
@@ -334,11 +334,13 @@ class TilePass:
 
     @property
     def is_small(self) -> bool:
-        """Whether all rows are one portion, and no input that varies has indices, which Python checks."""
-        varies = (
-            x.value.__class__ is Variable for x, call in zip(self._plan.inputs, self._checked, strict=True) if call
-        )
-        return self._portions == 1 and not any(varies)
+        """Whether all rows are one portion, and what has indices that vary is int64."""
+        indices = (x.value for x, call in zip(self._plan.inputs, self._checked, strict=True) if call is not None)
+        return self._portions == 1 and all(x.__class__ is not Variable or x.dtype is int64 for x in indices)
+
+    def picker(self, i: int) -> Call | None:
+        """The recorded call whose indices the input with the number ``i`` is, if so."""
+        return self._checked[i]
 
     @property
     def results(self) -> list[tuple[Variable, Extent]]:
@@ -365,6 +367,7 @@ class TilePass:
             if call is not None:
                 self.failed = call
                 arrays[i] = self.given(i, arrays[i])
+        self.failed = None
         results = []
         try:
             for shape, dtype in self._shapes:

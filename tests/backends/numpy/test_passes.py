@@ -193,7 +193,7 @@ def test_small_passes_are_in_native_programs(monkeypatch: pytest.MonkeyPatch) ->
 
 #: Faults of a pass in a native program, as in :data:`FAULTS`.
 SMALL_FAULTS = {
-    "an operand is missing": ("i, x in enumerate(call.operands)", "i, x in enumerate([call.operands[0]] * 9)"),
+    "an operand is missing": ("layout.read(x, one.dtype) if x", "layout.read(call.operands[0], one.dtype) if x"),
     "sums lie over others": ("layout.hold([*targets, *sources])", "pass"),
     "the room is too small": ("layout.scratch((one.room,)", "layout.scratch((one.room // 2,)"),
     "results are exchanged": ("*targets, *sources, *map", "*targets[::-1], *sources, *map"),
@@ -346,7 +346,10 @@ def test_norms_and_losses_of_rows_are_in_passes(dtype: str) -> None:
             assert f"{one}(" in captured.plan().partition("calls in no pass")[0], one
 
 
-def test_indices_out_of_range_name_the_call() -> None:
+@pytest.mark.parametrize("most", [0, 1 << 20])
+def test_indices_out_of_range_name_the_call(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """In a pass by itself, and in a native program."""
+    monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", most)
     picks = {
         "take_along_axis": lambda x, at: bb.take_along_axis(x * 2.0, bb.reshape(at, (-1, 1)), axis=1),
         "label_cross_entropy": lambda x, at: bb.grad(lambda x: bb.sum(functional.cross_entropy(x * 2.0, at)))(x),
@@ -356,7 +359,7 @@ def test_indices_out_of_range_name_the_call() -> None:
         x = bb.ones((40, 40), backend="autodiff(capture(numpy))")
         for _ in range(3):
             captured(x, bb.asarray(np.arange(40) - 1 * (name[0] == "t"), backend="autodiff(capture(numpy))"))
-        assert " = pass of " in str(captured.program)
+        assert (" = native program of " if most else " = pass of ") in str(captured.program)
         with pytest.raises(OutOfRangeError, match=name):
             captured(x, bb.asarray(np.arange(40) + 1, backend="autodiff(capture(numpy))"))
 

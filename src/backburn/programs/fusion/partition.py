@@ -50,6 +50,8 @@ MIN_ELEMENTS, MAX_CALLS = 1 << 12, 16
 #: The elements from which rows are passed over, the most calls of such a group, and the width of its rows.
 MIN_ELEMENTS_OF_ROWS, MAX_CALLS_OF_ROWS = 1 << 9, 48
 MIN_WIDTH, MAX_WIDTH = 32, 1 << 12
+#: The most rows that may be shorter.
+MAX_SHORT_ROWS = 1 << 8
 #: The most elements of a norm, a softmax or a loss that is a pass alone: backends put these in native programs.
 MAX_ELEMENTS_ALONE = 1 << 16
 #: The groups, from the last one back, that a call may still join.
@@ -90,7 +92,8 @@ class Group:
 
 def may_have_rows(space: Space) -> bool:
     """Whether a pass over the space goes over its rows."""
-    return space.size >= MIN_ELEMENTS_OF_ROWS and space.rows > 1 and MIN_WIDTH <= space.width <= MAX_WIDTH
+    is_wide = space.width >= MIN_WIDTH or space.rows <= MAX_SHORT_ROWS
+    return space.size >= MIN_ELEMENTS_OF_ROWS and space.rows > 1 and is_wide and space.width <= MAX_WIDTH
 
 
 #: Why most calls are in no group.
