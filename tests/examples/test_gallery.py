@@ -50,6 +50,12 @@ def test_a_network_solves_an_equation(run: Any) -> None:
     assert run("pinn")["error"] < 0.3  # 1 for the solution that is zero
 
 
+def test_a_circuit_finds_ground_states(run: Any) -> None:
+    found = run("quantum_circuit")
+    assert found["energy"] < 0.05  # 1.5 at random angles
+    assert found["magnetization"] < 0.2
+
+
 def test_an_autoencoder_learns_what_images_share_and_where_they_differ(run: Any) -> None:
     found = run("vae")
     assert found["validation/loss"] < 26.3  # 26.8 nats for the mean image

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from backburn.backend import Capabilities
 from backburn.backend.wrapper import Wrapper
+from backburn.base.errors import Unsupported
 
 
 class RealOnly(Wrapper):
@@ -20,7 +23,8 @@ class RealOnly(Wrapper):
         return replace(found, dtypes={d: uses for d, uses in found.dtypes.items() if d.kind != "complex"})
 
     def call(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
-        dtype = attributes.get("dtype")
-        assert getattr(dtype, "kind", "") != "complex", operation
-        assert operation not in ("complex", "real", "imag"), operation
+        kinds = {getattr(x, "kind", "") for x in (*operands, *attributes.values())}
+        arrays = [x for x in (*operands, *attributes.values()) if isinstance(x, np.ndarray)]
+        if kinds & {"complex"} or operation in ("complex", "real", "imag") or any(x.dtype.kind == "c" for x in arrays):
+            raise Unsupported(f"{operation}: real_only has no complex numbers")
         return super().call(operation, *operands, **attributes)
