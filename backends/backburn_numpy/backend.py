@@ -20,6 +20,7 @@ from backburn.programs.passes.in_place import STEPS
 from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise import fused
 from backburn_numpy.implements import IMPLEMENTATIONS
+from backburn_numpy.machine_code import memory as machine_code
 from backburn_numpy.ops import quantization
 from backburn_numpy.ops.quantization import QuantizedArray
 from backburn_numpy.programs import compiling
@@ -88,6 +89,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         used = "" if mkl.in_use() is not None else f", {'used' if is_used else 'not used'} by kernels"
         return {
             "kernels": compiled.describe(),
+            "machine code": machine_code.describe(),
             **({} if file is None else {"kernel library": file}),
             "BLAS": f"{blas.words()}{used}",
             "threads": f"{threads.num_threads()}, in matrix products {products or 'an unknown number'}",

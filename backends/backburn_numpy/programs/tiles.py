@@ -17,10 +17,12 @@ from backburn.programs.lowering import UNTRACEABLE, Value
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.fused import FormulaTrace, needed_calls
+from backburn_numpy.machine_code import memory as machine_code
 from backburn_numpy.ops.index import wrap_indices
 from backburn_numpy.ops.losses import class_indices
 from backburn_numpy.programs import tiles_verifier, verifier
 from backburn_numpy.programs.effects import ARRAYS_ALONG_ROWS
+from backburn_numpy.programs.tile_loops import Joined, Pass
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.quiet import quietly
 from backburn_numpy.runtime.threads import available
@@ -32,7 +34,7 @@ TILE_BYTES, LINE = 1 << 14, 64
 #: The most portions of rows. Bits depend on it.
 MOST_PORTIONS = 32
 #: The ways to call a kernel, as ``tile_interpreter.c`` numbers them.
-ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD = range(8)
+ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE = range(9)
 #: The most arrays of a kernel, and with them the words of a step.
 MOST_ARRAYS = 6
 #: The dtype of indices.
@@ -229,6 +231,7 @@ class TilePass:
         trace, size, width = self._trace, self.dtype.itemsize, self._plan.space.width
         needed = [x for x, sums in trace.sums.items() if sums in results and x not in results]
         calls = needed_calls(trace.calls, [*results, *needed], self._arrays)
+        steps = Pass(calls, results, self._extents, self._arrays, trace.constants, width, size).steps()
         arrays = {
             Extent.FULL: -(-self._tall * width * size // LINE) * LINE,
             Extent.ROW: -(-self._tall * size // LINE) * LINE,
@@ -240,61 +243,82 @@ class TilePass:
             if value in self._indices:
                 places[value] = Place(i, 0, INDEX.itemsize)
         self.constants = []
-        known = {x: None for _, _, given in calls for x in given if x in trace.constants}
+        known = {x: None for step in steps if not isinstance(step, Joined) for x in step[2] if x in trace.constants}
         for x in known:
             length = 1 if x.is_number else self._tall * width
             self.constants.append(np.full(length, trace.constants[x], self.dtype))
             places[x] = Place(len(results) + len(inputs) + len(self.constants) - 1, 0, 0)
-        last = {self._arrays.get(x, x): i for i, (_, _, given) in enumerate(calls) for x in given}
+        reads = [
+            step.reads if isinstance(step, Joined) else [self._arrays.get(x, x) for x in step[2]] for step in steps
+        ]
+        last = {x: i for i, given in enumerate(reads) for x in given}
         free: dict[Extent, list[int]] = {Extent.FULL: [], Extent.ROW: []}
         room = 0
         words: list[int] = []
-        for i, (kernel, made, given) in enumerate(calls):
-            extent = self._extents[made]
-            if made not in places:
-                if not free[extent]:
-                    free[extent].append(room)
-                    room += arrays[extent] + LINE  # no power of 2 apart, where values would share sets of the cache
-                places[made] = Place(-1, free[extent].pop(), self._steps[extent])
-            found: Any = compiled.kernel(trace.kernel(kernel))
-            if kernel == "sum_columns":
-                how, where = COLUMNS, [places[given[0]], Place(-1, room, 0), places[made]]
-                room += 8 * width
-            elif kernel in OF_ROWS.values():
-                how, where = REDUCE, [places[given[0]], places[made]]
-            elif kernel in ARRAYS_ALONG_ROWS:
-                how, where = NORMS.get(kernel, ALONG), [places[x] for x in given]
-                where.insert(ARRAYS_ALONG_ROWS[kernel][1], places[made])
-                if how == NORM_BACKWARD:
-                    sums = trace.sums[made]
-                    if sums not in places:
-                        places[sums] = Place(-1, room + width * size, 0)
-                    where += [Place(-1, room, 0), places[sums]]
-                    room += (size + 8) * width
+        #: The places of the arrays of loops, and their code.
+        self._tables: list[np.ndarray[Any, Any]] = []
+        self._codes = [step.code for step in steps if isinstance(step, Joined)]
+        for i, step in enumerate(steps):
+            for made in step.writes if isinstance(step, Joined) else [step[1]]:
+                if made not in places:
+                    extent = self._extents[made]
+                    if not free[extent]:
+                        free[extent].append(room)
+                        room += arrays[extent] + LINE  # no power of 2 apart, where values would share sets of the cache
+                    places[made] = Place(-1, free[extent].pop(), self._steps[extent])
+            if isinstance(step, Joined):
+                self._tables.append(np.array([places[x] for x in (*step.writes, *step.reads)], np.int64))
+                count, table = len(self._tables[-1]), compiled.address(self._tables[-1])
+                words += [step.code.address, CODE, count, table, *[0] * (3 * MOST_ARRAYS + 1)]
             else:
-                how = self._how(extent, given)
-                where = [places[made], *(places[self._arrays.get(x, x)] for x in given)]
-            eps, centred = trace.options.get(made, (0.0, False))
-            words += [found.where, how, len(where), *(n for place in where for n in place)]
-            words += [*[0] * (3 * (MOST_ARRAYS - len(where))), int(np.float64(eps).view(np.int64)), centred]
-            for x in {self._arrays.get(x, x) for x in given}:
+                kernel, made, given = step
+                found: Any = compiled.kernel(trace.kernel(kernel))
+                if kernel == "sum_columns":
+                    how, where = COLUMNS, [places[given[0]], Place(-1, room, 0), places[made]]
+                    room += 8 * width
+                elif kernel in OF_ROWS.values():
+                    how, where = REDUCE, [places[given[0]], places[made]]
+                elif kernel in ARRAYS_ALONG_ROWS:
+                    how, where = NORMS.get(kernel, ALONG), [places[x] for x in given]
+                    where.insert(ARRAYS_ALONG_ROWS[kernel][1], places[made])
+                    if how == NORM_BACKWARD:
+                        sums = trace.sums[made]
+                        if sums not in places:
+                            places[sums] = Place(-1, room + width * size, 0)
+                        where += [Place(-1, room, 0), places[sums]]
+                        room += (size + 8) * width
+                else:
+                    how = self._how(self._extents[made], given)
+                    where = [places[made], *(places[self._arrays.get(x, x)] for x in given)]
+                eps, centred = trace.options.get(made, (0.0, False))
+                words += [found.where, how, len(where), *(n for place in where for n in place)]
+                words += [*[0] * (3 * (MOST_ARRAYS - len(where))), int(np.float64(eps).view(np.int64)), centred]
+            for x in {*reads[i]}:
                 if last[x] == i and places[x].start == -1:
                     free[self._extents[x]].append(places[x].offset)
+        kernels = sum(not isinstance(step, Joined) for step in steps)
+        #: What computes the pass, in words.
+        self.generator = f"{kernels} kernels"
+        if self._codes:
+            self.generator = f"machine code ({machine_code.describe()}), {len(self._codes)} loops and {self.generator}"
         self.room = -(-room // 4096) * 4096 + LINE
         self._words = np.array(words, np.int64)
-        numbers = [len(calls), self._plan.space.rows, width, self._tall, self._portion, size, self.room]
+        numbers = [len(steps), self._plan.space.rows, width, self._tall, self._portion, size, self.room]
         self._fixed = np.array([compiled.address(self._words), *numbers], np.int64)
         self.at_fixed = compiled.address(self._fixed)
         self._at_constants = compiled.addresses(*self.constants)
         self._run: Any = compiled.kernel("run_tiles")
         if verifier.VERIFIES:
-            self.finished = self._finished(calls, inputs, results, known)
+            self.finished = self._finished(steps, inputs, results, known)
             tiles_verifier.verify(self.finished)
 
     def _finished(
-        self, calls: Sequence[tuple[str, Value, list[Value]]], inputs: Sequence[Value], results: Sequence[Value],
+        self,
+        steps: Sequence[tuple[str, Value, list[Value]] | Joined],
+        inputs: Sequence[Value],
+        results: Sequence[Value],
         constants: Iterable[Value],
-    ) -> tiles_verifier.Finished:  # fmt: skip
+    ) -> tiles_verifier.Finished:
         """The pass as the verifier reads it."""
         space, size = self._plan.space, self.dtype.itemsize
         counts = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}
@@ -312,15 +336,17 @@ class TilePass:
             starts.append(start)
         for value, array in zip(constants, self.constants, strict=True):
             starts.append(tiles_verifier.Start(value, array.nbytes, 0, False))
-        kernels = [
-            (self._trace.kernel(name), made, [(self._arrays.get(x, x), x.is_number) for x in given])
-            for name, made, given in calls
-        ]
+        kernels = [step if isinstance(step, Joined) else self._kernel_of(step) for step in steps]
         numbers = [(array, self._trace.constants[x]) for x, array in zip(constants, self.constants, strict=True)]
         return tiles_verifier.Finished(
-            self._words, self._fixed, space.rows, space.width, kernels, starts, self._portions, self._makers, numbers,
-            self._trace.options, self._trace.sums, ABSENT,
+            self._words, self._fixed, space.rows, space.width, kernels, self._extents, self._arrays,
+            self._trace.constants, self._tables, starts, self._portions, self._makers, numbers, self._trace.options,
+            self._trace.sums, ABSENT,
         )  # fmt: skip
+
+    def _kernel_of(self, call: tuple[str, Value, list[Value]]) -> tuple[str, Value, list[tuple[Value, bool]]]:
+        name, made, given = call
+        return self._trace.kernel(name), made, [(self._arrays.get(x, x), x.is_number) for x in given]
 
     def _how(self, extent: Extent, given: list[Value]) -> int:
         """The way to call an element-wise kernel."""

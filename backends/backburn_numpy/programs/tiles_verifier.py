@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backburn.base.errors import CaptureError
+from backburn.programs.fusion.plan import Extent
 from backburn.programs.ir import Call
 from backburn.programs.lowering import Value
 from backburn_numpy import compiled
 from backburn_numpy.programs.effects import ARRAYS_ALONG_ROWS, Refused
+from backburn_numpy.programs.tile_loops import Joined
 
 #: The ways to call a kernel and the words of a step, as ``tile_interpreter.c`` numbers and counts them.
-ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD = range(8)
+ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE = range(9)
 WORDS = 23
 
 
@@ -45,7 +47,12 @@ class Finished(NamedTuple):
     fixed: np.ndarray[Any, Any]
     rows: int
     width: int
-    kernels: Sequence[tuple[str, Value, Sequence[tuple[Value, bool]]]]
+    kernels: Sequence[tuple[str, Value, Sequence[tuple[Value, bool]]] | Joined]
+    extents: Mapping[Value, Extent]
+    #: The arrays of which other values are the numbers, and the constants that code has in itself.
+    arrays: Mapping[Value, Value]
+    numbers: Mapping[Value, float]
+    tables: Sequence[np.ndarray[Any, Any]]
     starts: Sequence[Start]
     portions: int
     makers: Mapping[Value, Call]
@@ -72,7 +79,7 @@ class _Part(NamedTuple):
 def verify(finished: Finished) -> None:
     """Raise a :class:`CaptureError` that names the recorded call if a pass does not compute what was recorded."""
     tall, portion = finished.fixed[4:6].tolist()
-    value = finished.kernels[0][1]
+    value = _made(finished.kernels[0])
     try:
         _, length, rows, width, *_ = finished.fixed.tolist()
         if (length, rows, width) != (len(finished.kernels), finished.rows, finished.width):
@@ -87,7 +94,7 @@ def verify(finished: Finished) -> None:
         for top in sorted({*_tops(rows, tall, portion)}):
             tile = _Tile(finished, top)
             for step in range(length):
-                value = finished.kernels[step][1]
+                value = _made(finished.kernels[step])
                 tile.run(step)
             for number, start in enumerate(finished.starts):
                 value = start.value
@@ -99,6 +106,11 @@ def verify(finished: Finished) -> None:
             f"the pass that computes {call.operation} was planned wrong: {error}. This is a fault of backburn, please "
             "report it; capture(numpy, join=false) has no passes"
         ) from None
+
+
+def _made(kernel: tuple[str, Value, Any] | Joined) -> Value:
+    """The first value of a step."""
+    return kernel.writes[0] if isinstance(kernel, Joined) else kernel[1]
 
 
 def _tops(rows: int, tall: int, portion: int) -> Iterator[int]:
@@ -132,7 +144,11 @@ class _Tile:
 
     def run(self, step: int) -> None:
         """Check a step, and note what it writes."""
-        name, made, given = self._finished.kernels[step]
+        entry = self._finished.kernels[step]
+        if isinstance(entry, Joined):
+            self._run_code(step, entry)
+            return
+        name, made, given = entry
         words = self._finished.words.reshape(-1, WORDS)[step]
         kernel, how, arrays, *_ = words.tolist()
         found: Any = compiled.kernel(name)
@@ -175,6 +191,49 @@ class _Tile:
         self._write(made, result)
         if how == NORM_BACKWARD:
             self._write(self._finished.sums[made], parts[-1])
+
+    def _run_code(self, step: int, joined: Joined) -> None:
+        """Check a step of machine code, and note what it writes."""
+        finished = self._finished
+        address, how, count, at, *_ = finished.words.reshape(-1, WORDS)[step].tolist()
+        table = next((x for x in finished.tables if compiled.address(x) == at), None)
+        if (address, how) != (joined.code.address, CODE) or table is None:
+            raise Refused("a step runs other code")
+        arrays = [*joined.writes, *joined.reads]
+        if not count == len(table) == len(arrays):
+            raise Refused("a step has another number of arrays")
+        known = {*joined.reads}
+        for _, made, given in joined.calls:
+            if any(finished.arrays.get(x, x) not in known for x in given if x not in finished.numbers):
+                raise Refused("code reads what it has not made")
+            if finished.extents[made] is Extent.FULL:  # a number of a row is known after it
+                known.add(made)
+        if not {made for _, made, _ in joined.calls} >= {*joined.writes}:
+            raise Refused("code does not make what it writes")
+        parts = [self._part_of_code(x, *place) for x, place in zip(arrays, table.tolist(), strict=True)]
+        written, read = parts[: len(joined.writes)], parts[len(joined.writes) :]
+        for x, part in zip(joined.reads, read, strict=True):
+            self._read(x, part, 0)
+        for i, part in enumerate(written):
+            if any(part.meets(x) for x in [*read, *written[:i]]):
+                raise Refused("a step writes over its operand")
+            for other in [x for x in self.held if x.meets(part)]:
+                del self.held[other]
+        for x, part in zip(joined.writes, written, strict=True):
+            self._write(x, [part])
+
+    def _part_of_code(self, value: Value, start: int, first: int, stride: int) -> _Part:
+        """The part of an array that code reads or writes, which goes on by its own steps from row to row."""
+        line = self._width * self._size
+        extent = self._finished.extents[value]
+        length = {Extent.FULL: self._rows * line, Extent.ROW: self._rows * self._size, Extent.COLUMN: line}.get(
+            extent, self._size
+        )
+        first += self._top * stride if start >= 0 else 0
+        limit = self._room if start < 0 else self._finished.starts[start].size
+        if first < 0 or first + length > limit:
+            raise Refused("a step leaves the memory of a value")
+        return _Part(start, first, first + length)
 
     def _parts(self, step: int, i: int, length: int, how: int) -> list[_Part]:
         """The parts of an array that a kernel reads or writes, call by call."""

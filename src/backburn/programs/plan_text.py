@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backburn.programs.explanation import line_of, value_of
 from backburn.programs.fusion.partition import Report
-from backburn.programs.fusion.plan import Operand, Plan
+from backburn.programs.fusion.plan import PASS, Operand, Plan
 from backburn.programs.passes.native_programs import NATIVE_PROGRAM
 
 if TYPE_CHECKING:
@@ -21,16 +21,19 @@ def plan_of(executable: CompiledProgram) -> str:
     report = program.fusion
     if not isinstance(report, Report):
         return "no passes: calls are not joined"
-    lines = [line for number, plan in enumerate(report.plans) for line in _pass_lines(number, plan)]
-    native = {id(c) for call in program.calls if call.operation == NATIVE_PROGRAM for c in call.function.made}  # type: ignore[attr-defined]
+    inside = [c for call in program.calls if call.operation == NATIVE_PROGRAM for c in call.function.made]  # type: ignore[attr-defined]
+    passes = [call.function for call in (*program.calls, *inside) if call.operation == PASS]
+    generators = {id(f.made[0]): getattr(f, "generator", "") for f in passes}
+    lines = [line for number, plan in enumerate(report.plans) for line in _pass_lines(number, plan, generators)]
+    native = {*map(id, inside)}
     kept = {id(call) for call in program.calls}
     updates = {id(update.call) for update in executable.updates}
     others = [*_other_lines(report, native, kept, updates)]
     return "\n".join([*lines, *(["calls in no pass"] if others else []), *others]) or "no calls"
 
 
-def _pass_lines(number: int, plan: Plan) -> Iterator[str]:
-    """The lines of a pass."""
+def _pass_lines(number: int, plan: Plan, generators: Mapping[int, str]) -> Iterator[str]:
+    """The lines of a pass; ``generators`` tell how one that begins with a call is computed."""
     space = plan.space
     yield f"pass {number}: {space.rows} rows of {space.width} {space.dtype}, {len(plan.steps)} calls"
     yield f"  reads {', '.join(f'{value_of(x.value)} ({x.extent.value})' for x in plan.inputs)}"
@@ -44,6 +47,8 @@ def _pass_lines(number: int, plan: Plan) -> Iterator[str]:
         f"  {_megabytes(plan.bytes_read)} read, {_megabytes(plan.bytes_written)} written: {moved} in place of "
         f"{_megabytes(plan.bytes_apart)} by its calls one after the other"
     )
+    if generator := generators.get(id(plan.steps[0].call)):
+        yield f"  computed by {generator}"
     for call in plan.totals:
         yield f"  then {line_of(call)}"
 

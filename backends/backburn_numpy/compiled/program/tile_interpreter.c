@@ -13,9 +13,10 @@ enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM };
  * ALONG: two to four arrays that the kernel takes with the rows and their width, in its order.
  * NORM, NORM_BACKWARD: those of standardize and its gradient; the last two arrays of the latter are sums of a few rows,
  * and doubles: those of each portion. The words after the arrays are eps, a double, and whether the mean is subtracted.
+ * CODE: machine code made for the pass; the word after the number of its arrays is the address of a table of them.
  * An array of start -2 is absent. */
-enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD };
-enum { ARRAYS_OF_STEP = 6, EPS = 3 + 3 * ARRAYS_OF_STEP, CENTRED, WORDS, FEW_ROWS = 64 };
+enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE };
+enum { ARRAYS_OF_STEP = 6, EPS = 3 + 3 * ARRAYS_OF_STEP, CENTRED, WORDS, FEW_ROWS = 64, MOST_ARRAYS = 32 };
 
 typedef struct {
     const int64_t *fixed, *starts;
@@ -60,17 +61,18 @@ static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_
     typedef void Along(char *, char *, int64_t, int64_t), Along3(char *, char *, char *, int64_t, int64_t);
     typedef void Along4(char *, char *, char *, char *, int64_t, int64_t);
     typedef void Columns(char *, double *, int64_t, int64_t, int64_t, int64_t, int64_t);
+    typedef void Code(char **, int64_t);
     const int64_t *f = p->fixed, *step = (const int64_t *)(intptr_t)f[STEPS], width = f[WIDTH];
     for (const int64_t *end = step + WORDS * f[LENGTH]; step < end; step += WORDS) {
         void *kernel = (void *)(intptr_t)step[0];
-        char *a[ARRAYS_OF_STEP];
-        for (int64_t i = 0; i < step[2]; i++) {
-            const int64_t *at = step + 3 + 3 * i;
+        char *a[MOST_ARRAYS];
+        const int64_t *at = step[1] == CODE ? (const int64_t *)(intptr_t)step[3] : step + 3;
+        for (int64_t i = 0; i < step[2]; i++, at += 3)
             a[i] = at[0] == -2  ? NULL
                    : at[0] < 0 ? room + at[1]
                                : (char *)(intptr_t)p->starts[at[0]] + at[1] + top * at[2];
-        }
-        if (step[1] == ELEMENTS) call(kernel, step[2], a, rows * width);
+        if (step[1] == CODE) ((Code *)kernel)(a, rows);
+        else if (step[1] == ELEMENTS) call(kernel, step[2], a, rows * width);
         else if (step[1] == NUMBERS) call(kernel, step[2], a, rows);
         else if (step[1] == REDUCE || (step[1] == ALONG && step[2] == 2)) ((Along *)kernel)(a[0], a[1], rows, width);
         else if (step[1] == ALONG && step[2] == 3) ((Along3 *)kernel)(a[0], a[1], a[2], rows, width);

@@ -1,0 +1,311 @@
+"""Kernels as vectors: each in the order of operations of the C function of its name, so that all bits are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, nan
+from struct import pack, unpack
+from typing import TypeAlias
+
+from backburn_numpy.machine_code.vectors import (
+    AT_LEAST,
+    GREATER,
+    IS_EQUAL,
+    LESS,
+    LESS_EQUAL,
+    NOT_EQUAL,
+    UNORDERED,
+    Program,
+    Vector,
+)
+
+Function: TypeAlias = Callable[..., Vector]
+
+
+def horner(p: Program, x: Vector, first: Vector | float, *others: float) -> Vector:
+    """A polynomial by multiply-adds."""
+    found = first if isinstance(first, Vector) else p.constant(first)
+    for number in others:
+        found = p.fma(found, x, number)
+    return found
+
+
+def exp_terms(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda x: x) -> tuple[Vector, Vector]:
+    """``exp(x + rest)``, but for 1 and the power of 2 that is returned; ``added`` adds the rest."""
+    shift = 12582912.0
+    shifted = p.fma(added(x), 1.44269504088896341, shift)
+    n = shifted - shift
+    r = added(p.fma(n, 2.12194440e-4, p.fnma(n, 0.693359375, x)))
+    q = horner(
+        p, r, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
+    )
+    return p.fma(q * r, r, r), p.make("int_sub", shifted, p.constant(shift))
+
+
+def power_of_2(p: Program, n: Vector) -> Vector:
+    return p.shifted(p.make("int_add", n, p.bits(127)), "left", 23)
+
+
+def exp(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda x: x) -> Vector:
+    x = p.maximum(-104.0, p.minimum(89.0, x))
+    terms, whole = exp_terms(p, x, added)
+    half = p.shifted(whole, "right", 1)
+    return (terms + 1.0) * power_of_2(p, half) * power_of_2(p, p.make("int_sub", whole, half))
+
+
+def expm1(p: Program, x: Vector) -> Vector:
+    x = p.maximum(-18.0, p.minimum(89.0, x))
+    rest, whole = exp_terms(p, x)
+    half = p.shifted(whole, "right", 1)
+    least = p.select(p.compare(p.make("to_float", whole), 126.0, LESS), whole, p.bits(126))
+    below = 1.0 - power_of_2(p, p.make("int_sub", p.bits(0), least))
+    found = (rest + below) * power_of_2(p, half) * power_of_2(p, p.make("int_sub", whole, half))
+    return p.select(p.compare(x, 0.0, IS_EQUAL), x, found)
+
+
+def log_terms(p: Program, z: Vector) -> Vector:
+    return z * horner(
+        p, z, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+        2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+    )  # fmt: skip
+
+
+def log_of_positive(p: Program, u: Vector) -> Vector:
+    small = p.compare(u, 2.0**-126, LESS)
+    bits = p.select(small, u * 2.0**23, u)
+    whole = p.shifted(p.make("int_sub", bits, p.bits(0x3F3504F3)), "right", 23)
+    z = p.make("int_sub", bits, p.shifted(whole, "left", 23)) - 1.0
+    square = z * z
+    n = p.make("to_float", p.select(small, p.make("int_sub", whole, p.bits(23)), whole))
+    low = p.fnma(n, 2.12194440e-4, log_terms(p, z) * square)
+    result = p.fma(n, 0.693359375, p.fnma(square, 0.5, low) + z)
+    return p.select(p.compare(u, 0.0, IS_EQUAL), -inf, p.select(p.compare(u, inf, IS_EQUAL), u, result))
+
+
+def log(p: Program, x: Vector) -> Vector:
+    return p.select(p.compare(x, 0.0, AT_LEAST), log_of_positive(p, x), nan)
+
+
+def log1p(p: Program, x: Vector) -> Vector:
+    u = 1.0 + x
+    lost = p.select(p.compare(x, 1.0, GREATER), 1.0 - (u - x), x - (u - 1.0))
+    result = log_of_positive(p, u)
+    exact = result + p.select(p.compare(p.absolute(result), inf, LESS), lost / u, 0.0)
+    near = p.compare(p.absolute(x), 2.0**-25, LESS)
+    return p.select(near, x, p.select(p.compare(x, -1.0, AT_LEAST), exact, nan))
+
+
+def log_of_one_plus(p: Program, e: Vector) -> Vector:
+    u = 1.0 + e
+    lost = e - (u - 1.0)
+    above = p.compare(u, 1.41421356, GREATER)
+    z = p.select(above, 0.5 * u, u) - 1.0
+    square = z * z
+    result = p.fma(log_terms(p, z), square, square * -0.5) + z + lost / u
+    return p.select(above, (result - 2.12194440e-4) + 0.693359375, result)
+
+
+def decayed(p: Program, x: Vector) -> Vector:
+    """``exp(-|x|)``."""
+    return exp(p, p.make("or", x, p.constant(-0.0)))
+
+
+def sigmoid(p: Program, x: Vector) -> Vector:
+    e = decayed(p, x)
+    above = 1.0 / (1.0 + e)
+    return p.select(p.compare(x, 0.0, LESS), e * above, above)
+
+
+def sigmoid_slope(p: Program, grad: Vector, x: Vector) -> Vector:
+    e = decayed(p, x)
+    above = 1.0 / (1.0 + e)
+    return e * above * above * grad
+
+
+def tail(p: Program, x: Vector) -> Vector:
+    return log_of_one_plus(p, decayed(p, x))
+
+
+def softplus(p: Program, x: Vector) -> Vector:
+    return p.select(p.compare(x, 0.0, LESS), 0.0, x) + tail(p, x)
+
+
+def log_sigmoid(p: Program, x: Vector) -> Vector:
+    return p.select(p.compare(x, 0.0, GREATER), 0.0, x) - tail(p, x)
+
+
+def silu(p: Program, x: Vector) -> Vector:
+    return x * sigmoid(p, x)
+
+
+def slope_of(p: Program, u: Vector, slope: Vector, x: Vector) -> Vector:
+    e = decayed(p, u)
+    above = 1.0 / (1.0 + e)
+    below = e * above
+    return p.select(p.compare(x, 0.0, GREATER), p.fma(below, slope, 1.0) * above, p.fma(above, slope, 1.0) * below)
+
+
+def silu_backward(p: Program, grad: Vector, x: Vector) -> Vector:
+    return slope_of(p, x, x, x) * grad
+
+
+def tanh(p: Program, x: Vector) -> Vector:
+    y = p.absolute(x)
+    z = x * x
+    q = horner(p, z, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+    near = p.fma(q * z, y, y)
+    far = 1.0 - 2.0 / (exp(p, 2.0 * y) + 1.0)
+    found = p.select(p.compare(y, 0.625, LESS), near, far)
+    return p.with_sign(p.absolute(found), x)
+
+
+def tanh_slope(p: Program, grad: Vector, x: Vector, y: Vector) -> Vector:
+    above = 1.0 + p.absolute(y)
+    return exp(p, -2.0 * p.absolute(x)) * (above * above) * grad
+
+
+def erf(p: Program, x: Vector) -> Vector:
+    z = p.minimum(15.3664, x * x)
+    top = horner(p, z, 6.70396996, 131.2509, 861.146179, 3472.75146)
+    bottom = horner(p, z, z + 72.9091263, 482.85965, 3077.64575)
+    return tanh(p, x * (top / bottom))
+
+
+def gauss(p: Program, y: Vector, scale: float) -> Vector:
+    leading = p.both_bits(y, p.bits(-(1 << 12)))
+    rest = y - leading
+    if scale == -1.0:
+        return exp(p, p.negative(leading * leading), lambda x: x - rest * (y + leading))
+    return exp(p, scale * (leading * leading), lambda x: p.fma(rest * (y + leading), scale, x))
+
+
+def erfc(p: Program, x: Vector) -> Vector:
+    y = p.minimum(10.25, p.absolute(x))
+    top = horner(p, y, 0.128386915, 1.41132736, 5.84634495, 12.4719591, 12.9622545, -3.84186514e-08)
+    bottom = horner(p, y, y + 6.60108566, 20.8843956, 36.9663734, 35.7516479, 14.8714314)
+    above = gauss(p, y, -1.0) * ((top / bottom + 1.0) / p.fma(y, 2.0, 1.0))
+    return p.select(p.compare(x, 0.0, LESS), 2.0 - above, above)
+
+
+def mass_above(p: Program, y: Vector) -> tuple[Vector, Vector]:
+    density = gauss(p, y, -0.5)
+    top = horner(p, y, 0.3989468369, 3.935827965, 17.74102709, 42.42109394, 48.37106885)
+    bottom = horner(p, y, y + 9.866274741, 45.45579191, 116.392779, 162.0312867, 96.74213713)
+    return top / bottom, density
+
+
+def clipped(p: Program, x: Vector) -> Vector:
+    return p.minimum(14.6, p.absolute(x))
+
+
+def gelu(p: Program, x: Vector) -> Vector:
+    y = clipped(p, x)
+    ratio, density = mass_above(p, y)
+    return p.fnma(ratio * density, y, p.select(p.compare(x, 0.0, LESS), 0.0, x))
+
+
+def gelu_backward(p: Program, grad: Vector, x: Vector) -> Vector:
+    y = clipped(p, x)
+    ratio, density = mass_above(p, y)
+    t = p.fma(ratio, density, p.negative(y * 0.39894228040143268 * density))
+    return p.select(p.compare(x, 0.0, LESS), t, 1.0 - t) * grad
+
+
+def single(x: float) -> float:
+    """A number rounded to a float32."""
+    found: float = unpack("<f", pack("<f", x))[0]
+    return found
+
+
+LINEAR, CUBIC = single(1.5957691216057308), single(0.07135481627159936)
+
+
+def gelu_tanh(p: Program, x: Vector) -> Vector:
+    return x * sigmoid(p, x * p.fma(x * x, CUBIC, LINEAR))
+
+
+def gelu_tanh_backward(p: Program, grad: Vector, x: Vector) -> Vector:
+    x = p.maximum(-12.0, p.minimum(12.0, x))
+    square = x * x
+    u = x * p.fma(square, CUBIC, LINEAR)
+    return slope_of(p, u, x * p.fma(square, single(3.0 * CUBIC), LINEAR), x) * grad
+
+
+def rounded(p: Program, x: Vector) -> Vector:
+    y, whole = p.absolute(x), 2.0**23 if p.size == 4 else 2.0**52
+    return p.select(p.compare(y, whole, LESS), p.with_sign(p.absolute((y + whole) - whole), x), x)
+
+
+def floor(p: Program, x: Vector) -> Vector:
+    near = rounded(p, x)
+    return p.select(p.compare(near, x, GREATER), near - 1.0, near)
+
+
+def sign(p: Program, x: Vector) -> Vector:
+    rest = p.select(p.compare(x, 0.0, IS_EQUAL), 0.0, x)
+    return p.select(p.compare(x, 0.0, GREATER), 1.0, p.select(p.compare(x, 0.0, LESS), -1.0, rest))
+
+
+def maximum(p: Program, x: Vector, y: Vector) -> Vector:
+    best = p.maximum(y, x)
+    return best if y.name == "constant" else p.select(kept(p, x, y), y, best)
+
+
+def minimum(p: Program, x: Vector, y: Vector) -> Vector:
+    best = p.minimum(y, x)
+    return best if y.name == "constant" else p.select(kept(p, x, y), y, best)
+
+
+def kept(p: Program, x: Vector, y: Vector) -> Vector:
+    """Where ``y`` is NaN and ``x`` is not: what that instruction leaves out."""
+    return p.compare(p.select(p.compare(x, x, UNORDERED), 0.0, y), 0.0, UNORDERED)
+
+
+def clamp(p: Program, x: Vector, low: Vector, high: Vector) -> Vector:
+    found = p.minimum(high, p.maximum(low, x))
+    for bound in (high, low):
+        if bound.name != "constant":
+            found = p.select(p.compare(bound, bound, UNORDERED), bound, found)
+    return found
+
+
+def huber(p: Program, x: Vector, targets: Vector, delta: Vector) -> Vector:
+    difference, least = x - targets, p.negative(delta)
+    above = p.select(p.compare(difference, least, LESS), least, difference)
+    inside = p.select(p.compare(above, delta, GREATER), delta, above)
+    return inside * p.fnma(inside, 0.5, difference)
+
+
+def _truth(how: int) -> Function:
+    return lambda p, x, y: p.truth(p.compare(x, y, how))
+
+
+#: By the name of a kernel; those of a number have ``_number`` after it. Operands are in the kernel's order.
+FUNCTIONS: dict[str, Function] = {
+    "negative": lambda p, x: p.negative(x), "absolute": lambda p, x: p.absolute(x), "square": lambda p, x: x * x,
+    "sqrt": lambda p, x: p.make("sqrt", x), "reciprocal": lambda p, x: 1.0 / x, "sign": sign, "floor": floor,
+    "round": rounded, "add": lambda p, x, y: x + y, "subtract": lambda p, x, y: x - y,
+    "multiply": lambda p, x, y: x * y, "divide": lambda p, x, y: x / y, "maximum": maximum, "minimum": minimum,
+    "subtract_from": lambda p, x, y: y - x, "divide_into": lambda p, x, y: y / x,
+    "equal": _truth(IS_EQUAL), "not_equal": _truth(NOT_EQUAL), "less": _truth(LESS), "less_equal": _truth(LESS_EQUAL),
+    "greater": _truth(GREATER), "greater_equal": _truth(AT_LEAST),
+    "where": lambda p, x, y, z: p.select(p.compare(x, 0.0, NOT_EQUAL), y, z),
+    **dict.fromkeys(("multiply_add", "scale_add"), lambda p, x, y, z: p.fma(x, y, z)),
+    "scale_multiply": lambda p, x, y, z: x * y * z, "clamp": clamp, "huber": huber,
+    "relu_backward": lambda p, grad, y: p.select(p.compare(y, 0.0, GREATER), grad, 0.0),
+    "sigmoid_backward": lambda p, grad, y: (1.0 - y) * y * grad,
+    "tanh_backward": lambda p, grad, y: p.fnma(y, y, 1.0) * grad,
+}  # fmt: skip
+#: Those of floats alone.
+OF_FLOATS: dict[str, Function] = {
+    "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "sigmoid": sigmoid, "sigmoid_slope": sigmoid_slope,
+    "softplus": softplus, "log_sigmoid": log_sigmoid, "silu": silu, "silu_backward": silu_backward, "tanh": tanh,
+    "tanh_slope": tanh_slope, "erf": erf, "erfc": erfc, "gelu": gelu, "gelu_backward": gelu_backward,
+    "gelu_tanh": gelu_tanh, "gelu_tanh_backward": gelu_tanh_backward,
+}  # fmt: skip
+
+
+def function_of(kernel: str, size: int) -> Function | None:
+    """What a kernel computes of elements of a size; None if it is not known here."""
+    name = kernel.removesuffix("_number")
+    return FUNCTIONS.get(name) or (OF_FLOATS.get(name) if size == 4 else None)

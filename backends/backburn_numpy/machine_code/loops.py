@@ -1,0 +1,416 @@
+"""Loops over the rows of a tile: kernels in one pass over its elements, with the sums and extremes of rows."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from struct import pack
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from backburn.base.errors import Unsupported
+from backburn_numpy.machine_code.encoding import (
+    ADDRESS,
+    ALWAYS,
+    BELOW,
+    COMPARE,
+    EQUAL,
+    MOVE,
+    NOT_ABOVE,
+    RAX,
+    RBP,
+    RBX,
+    RCX,
+    RDI,
+    RDX,
+    RSI,
+    RSP,
+    SUBTRACT,
+    TEST,
+    UNEQUAL,
+    XOR,
+    Assembler,
+    Memory,
+)  # fmt: skip
+from backburn_numpy.machine_code.functions import function_of
+from backburn_numpy.machine_code.memory import Code, executable
+from backburn_numpy.machine_code.vectors import MASKS, TAIL, UNORDERED, Body, Output, Program, Vector
+
+#: The registers of pointers, the number of bytes of a row that are done, and where a block ends.
+POINTERS, DONE, END = (RCX, RDX, 8, 9, RBX, 12, 13, 14, 15), 10, 11
+SAVED = (RBX, 12, 13, 14, 15)
+#: The elements of a row that are summed in their own type, as ``reduce.c`` has it.
+BLOCK = 1024
+#: The most arrays of a loop, as ``tile_interpreter.c`` has it.
+MOST_ARRAYS = 32
+
+
+class Loop(NamedTuple):
+    """What a function ``(arrays, rows)`` computes of a tile; equal loops have equal code.
+
+    An array varies over all elements (``full``), rows (``row``), columns (``column``) or nothing (``one``). A kernel
+    has its name and its operands: an array ``("array", number)``, a kernel's result ``("made", number)``, or a constant
+    ``("constant", number as a float's hexadecimal digits)``. An output is ``store``, ``sum``, ``max`` or ``min``, with
+    the number of the kernel or operand, and the array.
+    """
+
+    bytes: int
+    size: int
+    width: int
+    arrays: tuple[str, ...]
+    kernels: tuple[tuple[str, tuple[tuple[str, int | str], ...]], ...]
+    outputs: tuple[tuple[str, tuple[str, int | str], int], ...]
+
+
+_known: WeakValueDictionary[Loop, Code] = WeakValueDictionary()
+
+
+def compiled_loop(loop: Loop) -> Code:
+    """The code of a loop in memory; raises :class:`Unsupported` if the system refuses it, or registers lack."""
+    code = _known.get(loop)
+    if code is None:
+        code = executable(assemble(loop))
+        if code is None:
+            raise Unsupported("executable memory")
+        _known[loop] = code
+    return code
+
+
+def assemble(loop: Loop) -> bytes:
+    """The code of a loop; raises :class:`Unsupported` if it needs more registers than there are."""
+    return _Assembly(loop).code()
+
+
+class _Assembly:
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._program = program = Program(loop.bytes, loop.size)
+        self._assembler = Assembler(loop.bytes, loop.size)
+        self._made: list[Vector] = []
+        for name, operands in loop.kernels:
+            function = function_of(name, loop.size)
+            if function is None:
+                raise Unsupported(f"{name} in machine code")
+            self._made.append(function(program, *map(self._operand, operands)))
+            for kind, operand, array in loop.outputs:
+                if operand == ("made", len(self._made) - 1):
+                    program.output(kind, self._made[-1], array)
+        for kind, operand, array in loop.outputs:
+            if operand[0] != "made":
+                program.output(kind, self._operand(operand), array)
+        reductions = [(kind, array) for kind, _, array in loop.outputs if kind != "store"]
+        registers = 32 if loop.bytes == 64 else 16
+        #: The two accumulators of a reduction, and the mask or the vector that tells whether a number is NaN.
+        self._sums: dict[int, tuple[int, int]] = {}
+        self._nans: dict[int, int] = {}
+        masks = [*MASKS]
+        for kind, array in reductions:
+            registers -= 2
+            self._sums[array] = registers, registers + 1
+            if kind == "sum":
+                continue
+            if loop.bytes == 64:
+                self._nans[array] = masks.pop()
+            else:
+                registers -= 1
+                self._nans[array] = registers
+        if reductions:  # for what a reduction does with a vector
+            if loop.bytes == 64:
+                self._scratch = masks.pop()
+            else:
+                registers -= 1
+                self._scratch = registers
+        if len(masks) < 3 or registers < 10:
+            raise Unsupported("more reductions than registers")
+        self._body = Body(program, self._assembler, registers, masks, self._join)
+        self._turn = 0
+        self._is_flat = not reductions and all(x not in ("row", "column") for x in loop.arrays)
+        wanted = [i for i, x in enumerate(loop.arrays) if x in ("full", "column")]
+        self._pointers = dict(zip(wanted, POINTERS, strict=False))
+        self._totals = {array: self._body.slot() for array in self._sums} if loop.width > BLOCK else {}
+        self._count = 0
+
+    def _operand(self, x: tuple[str, int | str]) -> Vector:
+        kind, which = x
+        if isinstance(which, str):
+            return self._program.constant(float.fromhex(which))
+        if kind == "made":
+            return self._made[which]
+        is_number = self._loop.arrays[which] in ("row", "one")
+        return self._program.number(which) if is_number else self._program.load(which)
+
+    # ---- places ----
+
+    def _place(self, array: int) -> Memory:
+        """The memory of the elements of an array."""
+        offset = self._turn * self._loop.bytes if self._is_paired else 0
+        if array in self._pointers:
+            return Memory(self._pointers[array], DONE, offset)
+        self._assembler.integer(MOVE, RAX, Memory(RDI, offset=8 * array))
+        return Memory(RAX, DONE, offset)
+
+    def _label(self) -> str:
+        self._count += 1
+        return f"label {self._count}"
+
+    # ---- the code ----
+
+    def code(self) -> bytes:
+        """The bytes of the function."""
+        a, loop, body = self._assembler, self._loop, self._body
+        a.push((RBP,))
+        a.integer(MOVE, RBP, RSP)
+        a.push(SAVED)
+        a.with_number(4, RSP, -64)
+        a.with_number(5, RSP, 0)
+        frame = len(a.code) - 4
+        for array, register in self._pointers.items():
+            a.integer(MOVE, register, Memory(RDI, offset=8 * array))
+        self._numbers("one")
+        self._is_paired = not self._is_flat
+        if self._is_flat:
+            self._flat()
+        else:
+            self._mask_of_row()
+            a.label("row")
+            self._numbers("row")
+            self._row()
+            self._advance()
+            a.with_number(5, RSI, 1)
+            a.jump(UNEQUAL, "row")
+        a.zero_upper()
+        a.integer(ADDRESS, RSP, Memory(RBP, offset=-8 * len(SAVED)))
+        a.pop((*SAVED[::-1], RBP))
+        a.returns()
+        a.code[frame : frame + 4] = pack("<i", body.frame)
+        a.data("ones", b"\xff" * 32)
+        a.data("zeros", bytes(32))
+        for content, name in body.constants.items():
+            a.data(name, content * (1 if loop.bytes == 64 or len(content) > 8 else loop.bytes // loop.size))
+        return a.finished()
+
+    def _numbers(self, kind: str) -> None:
+        """Read the numbers of arrays, each into its register or its place on the stack."""
+        a = self._assembler
+        for x, home in self._body.numbers.items():
+            if self._loop.arrays[x.immediate] != kind:
+                continue
+            a.integer(MOVE, RAX, Memory(RDI, offset=8 * x.immediate))
+            to = home if isinstance(home, int) else 0
+            a.vector("broadcast", to, 0, Memory(RAX))
+            if isinstance(home, Memory):
+                a.vector("store", to, 0, home)
+
+    def _flat(self) -> None:
+        """All elements of a tile as one row."""
+        a, loop = self._assembler, self._loop
+        a.multiply(RSI, RSI, loop.width * loop.size)
+        a.integer(MOVE, END, RSI)
+        a.with_number(4, END, -loop.bytes)
+        a.with_number(4, RSI, loop.bytes - 1)
+        a.integer(XOR, DONE, DONE)
+        a.integer(TEST, END, END)
+        a.jump(EQUAL, "rest")
+        a.label("vector")
+        self._body.emit(self._place)
+        a.with_number(0, DONE, loop.bytes)
+        a.integer(COMPARE, DONE, END)
+        a.jump(BELOW, "vector")
+        a.label("rest")
+        a.integer(TEST, RSI, RSI)
+        a.jump(EQUAL, "end")
+        if loop.bytes == 64:
+            a.shift_right(RSI, 2 if loop.size == 4 else 3)
+            a.set_number(RAX, (1 << 32) - 1)
+            a.low_bits(RAX, RAX, RSI)
+            a.masks("from", TAIL, 0, RAX)
+        else:
+            a.integer(ADDRESS, RAX, Memory(0, label="zeros"))
+            a.integer(SUBTRACT, RAX, RSI)
+            a.vector("load", 0, 0, Memory(RAX))
+        self._body.emit(self._place, TAIL if loop.bytes == 64 else 0)
+        a.label("end")
+
+    def _mask_of_row(self) -> None:
+        """The mask of the last vector of a row, if that is partial."""
+        rest = self._loop.width % self._program.lanes
+        if rest and self._loop.bytes == 64:
+            self._assembler.set_number(RAX, (1 << rest) - 1)
+            self._assembler.masks("from", TAIL, 0, RAX)
+
+    def _row(self) -> None:
+        """The elements of a row: two vectors at a time, then one, then the rest."""
+        a, loop, lanes = self._assembler, self._loop, self._program.lanes
+        in_blocks = bool(self._totals)
+        rest = loop.width % BLOCK if in_blocks else loop.width
+        end = (loop.width - rest + rest // (2 * lanes) * 2 * lanes) * loop.size
+        for array in self._totals:
+            a.vector("xor", 0, 0, 0)
+            a.vector("store_double", 0, 0, self._totals[array], bytes=16)
+        self._start()
+        a.integer(XOR, DONE, DONE)
+        if end:
+            if in_blocks:
+                a.set_number(END, min(end, BLOCK * loop.size))
+            a.label("pair")
+            for self._turn in (0, 1):
+                self._body.emit(self._place)
+            a.with_number(0, DONE, 2 * loop.bytes)
+            if in_blocks:
+                a.integer(COMPARE, DONE, END)
+                a.jump(BELOW, "pair")
+                a.with_number(7, DONE, end)
+                a.jump(EQUAL, "pairs")
+                self._end_block()
+                a.with_number(0, END, BLOCK * loop.size)
+                a.with_number(7, END, end)
+                a.jump(NOT_ABOVE, "pair")
+                a.set_number(END, end)
+                a.jump(ALWAYS, "pair")
+                a.label("pairs")
+            else:
+                a.with_number(7, DONE, end)
+                a.jump(BELOW, "pair")
+        if in_blocks and 0 < rest < 2 * lanes:
+            self._end_block()
+        self._is_paired = False
+        if rest % (2 * lanes) >= lanes:
+            self._turn = 0
+            self._body.emit(self._place)
+            a.with_number(0, DONE, loop.bytes)
+        if count := rest % lanes:
+            self._turn = 1
+            if loop.bytes == 32:
+                mask = b"\xff" * (count * loop.size) + bytes(32 - count * loop.size)
+                a.vector("load", 0, 0, self._body.constant(mask))
+            self._body.emit(self._place, TAIL if loop.bytes == 64 else 0)
+        self._is_paired = True
+        for kind, _, array in loop.outputs:
+            if kind == "sum":
+                self._end_sum(array)
+            elif kind != "store":
+                self._end_extreme(kind, array)
+
+    def _advance(self) -> None:
+        """Go on to the next row."""
+        a, loop = self._assembler, self._loop
+        for i, kind in enumerate(loop.arrays):
+            step = {"full": loop.width * loop.size, "row": loop.size}.get(kind, 0)
+            if step:
+                a.with_number(0, self._pointers.get(i, Memory(RDI, offset=8 * i)), step)
+
+    # ---- reductions ----
+
+    def _start(self) -> None:
+        """Set the accumulators of a row."""
+        for kind, _, array in self._loop.outputs:
+            if kind == "store":
+                continue
+            for x in self._sums[array]:
+                if kind == "sum":
+                    self._assembler.vector("xor", x, x, x)
+                else:
+                    self._broadcast(x, -inf if kind == "max" else inf)
+            if kind == "sum":
+                continue
+            nans = self._nans[array]
+            if self._loop.bytes == 64:
+                self._assembler.masks("xor", nans, nans, nans)
+            else:
+                self._assembler.vector("xor", nans, nans, nans)
+
+    def _broadcast(self, to: int, number: float) -> None:
+        constant = self._body.constant(self._program.constant(number).immediate)
+        self._assembler.vector("broadcast" if self._loop.bytes == 64 else "load", to, 0, constant)
+
+    def _join(self, output: Output, x: int, mask: int) -> None:
+        """Join a vector with an accumulator."""
+        a, is_wide, kind = self._assembler, self._loop.bytes == 64, output.kind
+        to, used = self._sums[output.array][self._turn], max(mask, 0) if is_wide else 0
+        name = "add" if kind == "sum" else kind
+        if mask < 0 or is_wide:
+            a.vector(name, to, x, to, mask=used)
+        elif kind == "sum":
+            a.vector("and", self._scratch, x, mask)
+            a.vector("add", to, self._scratch, to)
+        else:
+            self._broadcast(self._scratch, -inf if kind == "max" else inf)
+            a.select_by_sign(self._scratch, self._scratch, x, mask)
+            a.vector(name, to, self._scratch, to)
+        if kind == "sum":
+            return
+        nans = self._nans[output.array]
+        if is_wide:
+            a.vector("compare", self._scratch, x, x, immediate=UNORDERED, mask=used)
+            a.masks("or", nans, nans, self._scratch)
+        else:
+            a.vector("compare", self._scratch, x, x, immediate=UNORDERED)
+            if mask >= 0:
+                a.vector("and", self._scratch, self._scratch, mask)
+            a.vector("or", nans, nans, self._scratch)
+
+    def _halves(self, to: int, x: int, bytes: int) -> None:
+        """The upper half of a vector of so many bytes."""
+        if bytes == 16:
+            self._assembler.vector("unpack_high", to, x, x, bytes=16)
+        else:
+            self._assembler.vector("extract_half" if bytes == 64 else "extract", x, 0, to, immediate=1, bytes=bytes)
+
+    def _total(self, array: int) -> None:
+        """Join the accumulators of a sum and their lanes, each with the one half of them further on, in register 0."""
+        a, (first, second), length = self._assembler, self._sums[array], self._loop.bytes
+        a.vector("add", 0, first, second)
+        if self._loop.size == 4:
+            self._halves(1, 0, length)
+            a.vector("widen", 0, 0, 0)
+            a.vector("widen", 1, 0, 1)
+            a.vector("add_doubles", 0, 0, 1)
+        while length > 8:
+            self._halves(1, 0, length)
+            length //= 2
+            a.vector("add_doubles", 0, 0, 1, bytes=max(length, 16))
+        if array in self._totals:
+            a.vector("add_double", 0, 0, self._totals[array], bytes=16)
+
+    def _end_block(self) -> None:
+        """Add the sums of a block to those of its row."""
+        for kind, _, array in self._loop.outputs:
+            if kind == "sum":
+                self._total(array)
+                self._assembler.vector("store_double", 0, 0, self._totals[array], bytes=16)
+                for x in self._sums[array]:
+                    self._assembler.vector("xor", x, x, x)
+
+    def _end_sum(self, array: int) -> None:
+        """Write the sum of a row."""
+        self._total(array)
+        if self._loop.size == 4:
+            self._assembler.vector("narrow_one", 0, 0, 0, bytes=16)
+        self._write(array)
+
+    def _write(self, array: int) -> None:
+        """Write the number in register 0 for a row."""
+        a = self._assembler
+        a.integer(MOVE, RAX, Memory(RDI, offset=8 * array))
+        a.vector("store_one" if self._loop.size == 4 else "store_double", 0, 0, Memory(RAX), bytes=16)
+
+    def _end_extreme(self, kind: str, array: int) -> None:
+        """Write the greatest or the least number of a row, NaN if one is."""
+        a, (first, second), length = self._assembler, self._sums[array], self._loop.bytes
+        a.vector(kind, 0, second, first)
+        while length > self._loop.size:
+            if length == 8:
+                a.vector("odd", 1, 0, 0, bytes=16)
+            else:
+                self._halves(1, 0, length)
+            length //= 2
+            a.vector(kind, 0, 1, 0, bytes=max(length, 16))
+        ordered, nans = self._label(), self._nans[array]
+        if self._loop.bytes == 64:
+            a.masks("test", nans, 0, nans)
+        else:
+            a.signs(RAX, nans)
+            a.integer(TEST, RAX, RAX)
+        a.jump(EQUAL, ordered)
+        self._broadcast(0, nan)
+        a.label(ordered)
+        self._write(array)

@@ -1,0 +1,432 @@
+"""Straight code on vectors: expressions as they are computed, registers for them, and instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import pack
+from typing import Any, TypeAlias
+
+from backburn.base.errors import Unsupported
+from backburn_numpy.machine_code.encoding import RSP, Assembler, Memory, Source
+
+Number: TypeAlias = "Vector | float"
+
+#: How numbers are compared: the first is ... the second, or (``NOT_EQUAL``, ``UNORDERED``) one is NaN.
+IS_EQUAL, UNORDERED, NOT_EQUAL, LESS, LESS_EQUAL, AT_LEAST, GREATER = 0, 3, 4, 17, 18, 29, 30
+#: The mask register of the last, partial vector, and those that masks may use.
+TAIL, MASKS = 1, (2, 3, 4, 5, 6, 7)
+#: The most numbers that stay in registers.
+PINNED = {32: 2, 64: 8}
+
+
+class Vector:
+    """A vector that code computes; also a mask (``is_mask``), all lanes of which are true or false."""
+
+    __slots__ = ("immediate", "is_mask", "name", "operands", "program", "uses")
+
+    def __init__(
+        self, program: Program, name: str, operands: tuple[Vector, ...], immediate: Any, is_mask: bool
+    ) -> None:
+        self.program, self.name, self.operands = program, name, operands
+        self.immediate, self.is_mask = immediate, is_mask
+        self.uses: list[int] = []
+
+    def __add__(self, other: Number) -> Vector:
+        return self.program.make("add", self, other)
+
+    def __sub__(self, other: Number) -> Vector:
+        return self.program.make("sub", self, other)
+
+    def __mul__(self, other: Number) -> Vector:
+        return self.program.make("mul", self, other)
+
+    def __truediv__(self, other: Number) -> Vector:
+        return self.program.make("div", self, other)
+
+    def __radd__(self, other: float) -> Vector:
+        return self.program.make("add", self, other)
+
+    def __rsub__(self, other: float) -> Vector:
+        return self.program.make("sub", other, self)
+
+    def __rmul__(self, other: float) -> Vector:
+        return self.program.make("mul", self, other)
+
+    def __rtruediv__(self, other: float) -> Vector:
+        return self.program.make("div", other, self)
+
+
+@dataclass(slots=True)
+class Output:
+    """What is done with a vector: it is stored in an array, or joined with the sums or extremes of a row."""
+
+    kind: str
+    value: Vector
+    array: int
+
+
+class Program:
+    """Vectors in the order in which they are computed, of elements of ``size`` bytes; equal ones are one."""
+
+    def __init__(self, bytes: int, size: int) -> None:
+        self.bytes, self.size, self.lanes = bytes, size, bytes // size
+        self.order: list[Vector | Output] = []
+        self._known: dict[Any, Vector] = {}
+
+    def make(self, name: str, *operands: Number, immediate: Any = None, is_mask: bool = False) -> Vector:
+        """The vector of an instruction."""
+        vectors = tuple(x if isinstance(x, Vector) else self.constant(x) for x in operands)
+        key = (name, *map(id, vectors), immediate)
+        if key not in self._known:
+            self._known[key] = made = Vector(self, name, vectors, immediate, is_mask)
+            self.order.append(made)
+        return self._known[key]
+
+    def _source(self, name: str, immediate: Any) -> Vector:
+        key = (name, immediate)
+        if key not in self._known:
+            self._known[key] = Vector(self, name, (), immediate, False)
+        return self._known[key]
+
+    def constant(self, number: float) -> Vector:
+        """A number in all lanes."""
+        return self._source("constant", pack("<f" if self.size == 4 else "<d", number))
+
+    def bits(self, number: int) -> Vector:
+        """An integer in all lanes."""
+        return self._source("constant", pack("<i" if self.size == 4 else "<q", number))
+
+    def load(self, array: int) -> Vector:
+        """Elements of an array."""
+        return self._source("array", array)
+
+    def number(self, array: int) -> Vector:
+        """The number of an array that all elements of a row, or of the code, have."""
+        return self._source("number", array)
+
+    def output(self, kind: str, value: Vector, array: int) -> None:
+        """Something that is done with a vector."""
+        self.order.append(Output(kind, value, array))
+
+    # ---- what kernels are made of ----
+
+    def fma(self, x: Number, y: Number, z: Number) -> Vector:
+        """``x * y + z``, rounded once."""
+        return self.make("fma", x, y, z)
+
+    def fnma(self, x: Number, y: Number, z: Number) -> Vector:
+        """``z - x * y``, rounded once."""
+        return self.make("fnma", x, y, z)
+
+    def compare(self, x: Number, y: Number, how: int) -> Vector:
+        """The mask of a comparison."""
+        return self.make("compare", x, y, immediate=how, is_mask=True)
+
+    def select(self, mask: Vector, x: Number, y: Number) -> Vector:
+        """``x`` where the mask is true, ``y`` elsewhere."""
+        return self.make("select", mask, x, y)
+
+    def either(self, x: Vector, y: Vector) -> Vector:
+        """Where one of two masks is true."""
+        return self.make("or_masks", x, y, is_mask=True)
+
+    def truth(self, mask: Vector) -> Vector:
+        """1 where a mask is true, 0 elsewhere."""
+        return self.make("and", mask, 1.0) if self.bytes == 32 else self.select(mask, 1.0, 0.0)
+
+    def both_bits(self, x: Vector, y: Vector) -> Vector:
+        """Bitwise and."""
+        return self.make("and", x, y)
+
+    def absolute(self, x: Vector) -> Vector:
+        """Without a sign."""
+        return self.make("and", x, self.bits((1 << 8 * self.size - 1) - 1))
+
+    def negative(self, x: Vector) -> Vector:
+        """The other sign."""
+        return self.make("xor", x, -0.0)
+
+    def with_sign(self, x: Vector, y: Vector) -> Vector:
+        """``x``, which has no sign, with the sign of ``y``."""
+        return self.make("or", x, self.make("and", y, -0.0))
+
+    def shifted(self, x: Vector, how: str, count: int) -> Vector:
+        """Integers shifted by a constant."""
+        return self.make("shift", x, immediate=(how, count))
+
+    def maximum(self, x: Number, y: Number) -> Vector:
+        """``x > y ? x : y``."""
+        return self.make("max", x, y)
+
+    def minimum(self, x: Number, y: Number) -> Vector:
+        """``x < y ? x : y``."""
+        return self.make("min", x, y)
+
+    def needed(self) -> list[Vector | Output]:
+        """What the outputs need, in order."""
+        wanted: set[int] = set()
+        found: list[Vector | Output] = []
+        for x in reversed(self.order):
+            if isinstance(x, Output):
+                wanted.add(id(x.value))
+                found.append(x)
+            elif id(x) in wanted:
+                wanted.update(map(id, x.operands))
+                found.append(x)
+        return found[::-1]
+
+
+COMMUTATIVE = frozenset(("add", "mul", "and", "or", "xor", "int_add"))
+
+
+class Body:
+    """The instructions of a program, once for whole vectors and once for a partial one.
+
+    ``places`` gives the memory of an array's elements, which may take an instruction. Pinned numbers and sums have
+    registers that others do not use; ``frame`` is how many bytes of the stack are used.
+    """
+
+    def __init__(
+        self, program: Program, assembler: Assembler, top: int, masks: Sequence[int],
+        joins: Callable[[Output, int, int], None],
+    ) -> None:  # fmt: skip
+        self.program, self.assembler = program, assembler
+        self._joins = joins
+        self._top, self._masks = top, masks
+        self.steps = program.needed()
+        self.frame = 0
+        #: The slots of the stack, and the registers of numbers that have one.
+        self._slots: dict[Vector, Memory] = {}
+        self.numbers: dict[Vector, Source] = {}
+        self.constants: dict[bytes, str] = {}
+        for i, x in enumerate(self.steps):
+            for y in (x.value,) if isinstance(x, Output) else x.operands:
+                y.uses.append(i)
+        numbers = dict.fromkeys(
+            y for x in self.steps for y in ((x.value,) if isinstance(x, Output) else x.operands) if y.name == "number"
+        )
+        for i, x in enumerate(sorted(numbers, key=lambda x: -len(x.uses))):
+            if i < PINNED[program.bytes] and self._top > 10:
+                self._top -= 1
+                self.numbers[x] = self._top
+            else:
+                self.numbers[x] = self.slot()
+
+    def slot(self) -> Memory:
+        """Room for a vector on the stack."""
+        found = Memory(RSP, offset=self.frame)
+        self.frame += self.program.bytes
+        return found
+
+    def constant(self, content: bytes) -> Memory:
+        """A constant's memory: one element, or a whole vector where instructions cannot read one for all lanes."""
+        name = self.constants.setdefault(content, f"constant {content.hex()}")
+        return Memory(0, label=name)
+
+    def emit(self, places: Callable[[int], Memory], mask: int = -1) -> None:
+        """The instructions once; ``mask`` is that of a partial vector, or -1: register ``k1``, or a vector."""
+        self._places, self._mask = places, mask
+        self._free = [r for r in range(self._top - 1, -1, -1) if r != mask or self.program.bytes == 64]
+        self._free_masks = [*self._masks]
+        self._where: dict[Vector, int] = {}
+        self._left = {x: [*x.uses] for step in self.steps for x in self._vectors(step)}
+        self._spilled: dict[Vector, Memory] = {}
+        self._locked: list[Vector] = []
+        for i, step in enumerate(self.steps):
+            self._step(i, step)
+
+    @staticmethod
+    def _vectors(step: Vector | Output) -> Sequence[Vector]:
+        return (step.value,) if isinstance(step, Output) else (step, *step.operands)
+
+    def _step(self, i: int, step: Vector | Output) -> None:
+        operands = [step.value] if isinstance(step, Output) else [*step.operands]
+        self._locked = operands
+        for x in operands:
+            while self._left[x] and self._left[x][0] <= i:
+                self._left[x].pop(0)
+        if isinstance(step, Output):
+            register = self._register(step.value)
+            if step.kind == "store":
+                self._store(register, step.array)
+            else:
+                self._joins(step, register, self._mask)
+        else:
+            self._make(step, operands)
+        for x in operands:
+            self._release(x)
+
+    def _release(self, x: Vector) -> None:
+        """A register whose vector nothing reads any more is free."""
+        if not self._left[x] and x in self._where:
+            (self._free_masks if self._is_in_mask(x) else self._free).append(self._where.pop(x))
+
+    def _is_in_mask(self, x: Vector) -> bool:
+        return x.is_mask and self.program.bytes == 64
+
+    def _dies(self, x: Vector) -> bool:
+        return not self._left[x] and x in self._where
+
+    def _new(self) -> int:
+        """A register, perhaps one whose vector is read last of all; that goes to the stack if it is not in memory."""
+        if self._free:
+            return self._free.pop()
+        able = [x for x in self._where if x not in self._locked and not self._is_in_mask(x)]
+        if not able:
+            raise Unsupported("an instruction with more operands than registers")
+        x = max(able, key=lambda x: self._left[x][0] if self._left[x] else 0)
+        register = self._where.pop(x)
+        if x.name not in ("constant", "array", "number") and x not in self._spilled:
+            if x not in self._slots:
+                self._slots[x] = self.slot()
+            self._spilled[x] = self._slots[x]
+            self.assembler.vector("store", register, 0, self._slots[x])
+        return register
+
+    def _is_read(self, x: Vector) -> bool:
+        """Whether an instruction may read a vector from memory in place of a register."""
+        if x in self._where or isinstance(self.numbers.get(x), int):
+            return False
+        return x.name != "array" or (self._mask < 0 and not self._left[x])
+
+    def _memory(self, x: Vector) -> tuple[Memory, bool]:
+        """The memory of a vector that :meth:`_is_read`, and whether it is one element for all lanes."""
+        if x.name == "constant":
+            return self.constant(x.immediate), self.program.bytes == 64
+        if x.name == "array":
+            return self._places(x.immediate), False
+        return (self._slot_of(x) if x.name == "number" else self._spilled[x]), False
+
+    def _register(self, x: Vector) -> int:
+        """The register that holds a vector."""
+        if x in self._where:
+            return self._where[x]
+        pinned = self.numbers.get(x)
+        if isinstance(pinned, int):
+            return pinned
+        to = self._new()
+        if x.name == "constant":
+            if self.program.bytes == 64:
+                self.assembler.vector("broadcast", to, 0, self.constant(x.immediate))
+            else:
+                self.assembler.vector("load", to, 0, self.constant(x.immediate))
+        elif x.name == "array":
+            self._load(to, x.immediate)
+        else:
+            self.assembler.vector("load", to, 0, self._spilled[x] if x in self._spilled else self._slot_of(x))
+        self._where[x] = to
+        return to
+
+    def _slot_of(self, x: Vector) -> Memory:
+        found = self.numbers[x]
+        assert isinstance(found, Memory)
+        return found
+
+    def _load(self, to: int, array: int) -> None:
+        place = self._places(array)
+        if self._mask < 0:
+            self.assembler.vector("load", to, 0, place)
+        elif self.program.bytes == 64:
+            self.assembler.vector("load", to, 0, place, mask=self._mask, zeroing=True)
+        else:
+            self.assembler.vector("masked_load", to, self._mask, place)
+
+    def _store(self, x: int, array: int) -> None:
+        place = self._places(array)
+        if self._mask < 0:
+            self.assembler.vector("store", x, 0, place)
+        elif self.program.bytes == 64:
+            self.assembler.vector("store", x, 0, place, mask=self._mask)
+        else:
+            self.assembler.vector("masked_store", x, self._mask, place)
+
+    def _last(self, x: Vector) -> tuple[Source, bool]:
+        """The last operand of an instruction: memory, or a register."""
+        return self._memory(x) if self._is_read(x) else (self._register(x), False)
+
+    def _target(self, *dying: Vector) -> int:
+        """A register for a result: that of an operand that nothing else reads, or another one."""
+        for x in dying:
+            if self._dies(x) and not self._is_in_mask(x):
+                return self._where.pop(x)
+        return self._new()
+
+    def _make(self, x: Vector, operands: list[Vector]) -> None:
+        """The instruction of a vector."""
+        vector = self.assembler.vector
+        if x.name in ("fma", "fnma"):
+            to = self._multiply_add(x.name, *operands)
+        elif x.name == "select":
+            mask, first, second = operands
+            low = self._register(second)
+            where = self._register(mask)
+            high, splat = self._last(first)
+            to = self._target(second, first)
+            if self.program.bytes == 64:
+                vector("select", to, low, high, mask=where, splat=splat)
+            else:
+                self.assembler.select_by_sign(to, low, high, where)
+        elif x.name == "or_masks":
+            first, second = operands
+            one, two = self._register(first), self._register(second)
+            if self.program.bytes == 64:
+                to = self._new_mask()
+                self.assembler.masks("or", to, one, two)
+            else:
+                to = self._target(first, second)
+                vector("or", to, one, two)
+        elif x.name == "compare":
+            one = self._register(operands[0])
+            last, splat = self._last(operands[1])
+            to = self._new_mask() if self.program.bytes == 64 else self._target(*operands)
+            vector("compare", to, one, last, immediate=x.immediate, splat=splat)
+        elif x.name == "shift":
+            one = self._register(operands[0])
+            to = self._target(operands[0])
+            self.assembler.shift(x.immediate[0], to, one, x.immediate[1])
+        elif len(operands) == 1:
+            last, splat = self._last(operands[0])
+            to = self._target(operands[0])
+            vector(x.name, to, 0, last, splat=splat)
+        else:
+            first, second = operands
+            if x.name in COMMUTATIVE and self._is_read(first) and not self._is_read(second):
+                first, second = second, first
+            one = self._register(first)
+            last, splat = self._last(second)
+            to = self._target(first, second)
+            vector(x.name, to, one, last, splat=splat)
+        self._where[x] = to
+
+    def _new_mask(self) -> int:
+        if not self._free_masks:
+            raise Unsupported("more masks than registers")
+        return self._free_masks.pop()
+
+    def _multiply_add(self, name: str, x: Vector, y: Vector, z: Vector) -> int:
+        """``x * y + z`` and the like: the result takes the register of an operand, or of a copy of it."""
+        if self._is_read(z):
+            if not self._dies(x) and (self._dies(y) or self._is_read(x)):
+                x, y = y, x
+            return self._in_place(f"{name}213", x, y, z)
+        if self._is_read(x) and not self._is_read(y):
+            x, y = y, x
+        if self._is_read(y) or self._dies(z):
+            return self._in_place(f"{name}231", z, x, y)
+        if self._dies(y):
+            x, y = y, x
+        if self._dies(x):
+            return self._in_place(f"{name}213", x, y, z)
+        return self._in_place(f"{name}231", z, x, y)
+
+    def _in_place(self, name: str, first: Vector, second: Vector, third: Vector) -> int:
+        """An instruction whose first operand becomes the result."""
+        own = self._register(first)
+        two = self._register(second)
+        three, splat = self._last(third)
+        to = self._target(first) if first not in (second, third) else self._new()
+        if to != own:
+            self.assembler.vector("move", to, 0, own)
+        self.assembler.vector(name, to, two, three, splat=splat)
+        return to

@@ -1,0 +1,224 @@
+"""Kernels of a pass that become loops of machine code: which calls go together, and what is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from backburn.base.errors import Unsupported
+from backburn.programs.fusion.plan import Extent
+from backburn.programs.lowering import Call, Value
+from backburn_numpy import compiled
+from backburn_numpy.machine_code.functions import function_of
+from backburn_numpy.machine_code.loops import MOST_ARRAYS, Loop, compiled_loop
+from backburn_numpy.machine_code.memory import VECTORS, Code, missing
+
+#: The kernels that reduce rows, and what loops call that.
+REDUCTIONS = {"sum_rows": "sum", "max_rows": "max", "min_rows": "min"}
+#: The widest rows whose elements kernels of reductions join one after the other, as ``reduce.c`` has it.
+NARROW = 24
+#: The most reductions of a loop, by the bytes of vectors.
+MOST_REDUCTIONS = {32: 2, 64: 4}
+#: The kernels that are computed again sooner than written and read, and the most of them for a value.
+CHEAP = frozenset(
+    f"{name}{suffix}"
+    for name in (
+        "add", "subtract", "subtract_from", "multiply", "multiply_add", "scale_add", "scale_multiply", "negative",
+        "absolute", "square", "maximum", "minimum", "clamp", "less", "less_equal", "greater", "greater_equal", "equal",
+        "not_equal", "where", "relu_backward", "fill",
+    )
+    for suffix in ("", "_number")
+)  # fmt: skip
+MOST_AGAIN = 3
+
+
+@dataclass(slots=True)
+class Joined:
+    """Calls as one loop: the arrays that it reads and writes, in the order of its addresses, and its code."""
+
+    calls: list[Call]
+    reads: list[Value]
+    writes: list[Value]
+    code: Code
+
+
+Step: TypeAlias = "Call | Joined"
+
+
+@dataclass(slots=True)
+class Pass:
+    """Calls of a pass, in their order, and what is known of values: ``arrays`` of which others are the numbers."""
+
+    calls: Sequence[Call]
+    results: Sequence[Value]
+    extents: Mapping[Value, Extent]
+    arrays: Mapping[Value, Value]
+    constants: Mapping[Value, float]
+    width: int
+    size: int
+    #: The stage in which each value is made: loops are even, calls of kernels odd.
+    _stages: dict[Value, int] = field(default_factory=dict)
+
+    def steps(self) -> list[Step]:
+        """The calls, with loops in place of some; all as they are where there is no machine code, or it gains none."""
+        if missing():
+            return [*self.calls]
+        try:
+            found = self._scheduled()
+        except Unsupported:
+            return [*self.calls]
+        return found if len(found) < len(self.calls) else [*self.calls]
+
+    def _scheduled(self) -> list[Step]:
+        looped = self._assign()
+        self._sink(looped)
+        again = self._again(looped)
+        stages = self._stages
+        groups = [
+            [call for call in self.calls if stages[call[1]] == stage or call[1] in again.get(stage, ())]
+            for stage in range(max(stages.values()) + 1)
+        ]
+        kept = {*self.results}
+        found: list[Step] = []
+        for stage, group in reversed([*enumerate(groups)]):
+            needed, wanted = [], {x for x in kept if stages.get(x) == stage}
+            for call in reversed(group):
+                if call[1] in wanted or call[1] not in looped or call[0] in REDUCTIONS:
+                    needed.append(call)
+                    wanted.update(self._operands(call))
+            if stage % 2:
+                found += needed
+            elif needed:
+                found.append(self._joined(needed[::-1], {x for x in kept if stages.get(x) == stage}))
+            own = {made for _, made, _ in needed} if stage % 2 == 0 else set()
+            kept |= {x for call in needed for x in self._operands(call)} - own
+        return found[::-1]
+
+    def _base(self, x: Value) -> Value:
+        return self.arrays.get(x, x)
+
+    def _operands(self, call: Call) -> list[Value]:
+        """The arrays that a call reads, without constants."""
+        return [self._base(x) for x in call[2] if x not in self.constants]
+
+    def _assign(self) -> set[Value]:
+        """Give each value its first stage; return those that loops make."""
+        stages, looped, reductions = self._stages, set(), dict[int, int]()
+        vector = VECTORS[compiled.level() or ""]
+        for call in self.calls:
+            kernel, made, _ = call
+            reduces = kernel in REDUCTIONS
+            able = (
+                self.width > NARROW
+                if reduces
+                else (self.extents[made] is Extent.FULL and function_of(kernel, self.size) is not None)
+            )
+            stage = 0
+            for x in self._operands(call):
+                if x not in stages:
+                    continue
+                at = stages[x]
+                ready = at + 1 if at % 2 else at if self.extents[x] is Extent.FULL else at + 2
+                stage = max(stage, ready if able else at | 1)
+            stage = stage if able else stage | 1
+            if able and reduces:
+                if reductions.get(stage, 0) == MOST_REDUCTIONS[vector]:
+                    able, stage = False, stage | 1
+                else:
+                    reductions[stage] = reductions.get(stage, 0) + 1
+            if able:
+                looped.add(made)
+            stages[made] = stage
+        return looped
+
+    def _sink(self, looped: set[Value]) -> None:
+        """Compute values where they are read first, if nothing more has to be kept for that."""
+        stages = self._stages
+        needed: dict[Value, int] = {}
+        latest: dict[Value, int] = {}
+        for call in reversed(self.calls):
+            kernel, made, _ = call
+            if made in looped and kernel not in REDUCTIONS and made not in self.results and made in needed:
+                target = needed[made]
+                if all(
+                    x not in stages or self.extents[x] is not Extent.FULL or x in self.results
+                    or latest.get(x, -1) >= target for x in self._operands(call)
+                ):  # fmt: skip
+                    stages[made] = max(stages[made], target)
+            for x in self._operands(call):
+                stage = stages[made] & ~1
+                needed[x] = min(needed.get(x, stage), stage)
+                latest[x] = max(latest.get(x, stage), stage)
+
+    def _again(self, looped: set[Value]) -> dict[int, set[Value]]:
+        """The values that loops after their own compute again, by stage."""
+        stages, makers = self._stages, {call[1]: call for call in self.calls}
+        found: dict[int, set[Value]] = {}
+        read_by_kernels = {x for call in self.calls if call[1] not in looped for x in self._operands(call)}
+
+        def ways(x: Value, stage: int) -> set[Value] | None:
+            """What has to be computed for a value in a stage where it is not; None if it is to be read."""
+            if x not in looped or self.extents[x] is not Extent.FULL or x in self.results or x in read_by_kernels:
+                return None if x in looped and self.extents[x] is Extent.FULL else set()
+            kernel = makers[x][0]
+            if kernel not in CHEAP:
+                return None
+            needs = {x}
+            for y in self._operands(makers[x]):
+                if y in stages and stages[y] < stage:
+                    if y in self.results or y in read_by_kernels:
+                        continue
+                    more = ways(y, stage)
+                    if more is None:
+                        return None
+                    needs |= more
+            return needs if len(needs) <= MOST_AGAIN else None
+
+        for call in self.calls:
+            stage = stages[call[1]]
+            if call[1] not in looped:
+                continue
+            for x in self._operands(call):
+                if x in looped and stages[x] < stage and self.extents[x] is Extent.FULL:
+                    found.setdefault(stage, set()).update(ways(x, stage) or ())
+        return found
+
+    def _joined(self, calls: list[Call], kept: set[Value]) -> Joined:
+        """A loop of calls, of which some results are written."""
+        made = {x for _, x, _ in calls}
+        reads: dict[Value, int] = {}
+        kernels: list[tuple[str, tuple[tuple[str, int | str], ...]]] = []
+        numbers: dict[Value, int] = {}
+        outputs: list[tuple[str, Value, Value]] = []
+        given_by: list[tuple[str, list[Value]]] = []
+        for kernel, x, given in calls:
+            for y in given:
+                if y not in self.constants and (base := self._base(y)) not in made:
+                    reads.setdefault(base, len(reads))
+            if kernel in REDUCTIONS:
+                outputs.append((REDUCTIONS[kernel], self._base(given[0]), x))
+                continue
+            numbers[x] = len(given_by)
+            given_by.append((kernel, given))
+            if x in kept:
+                outputs.append(("store", x, x))
+        writes = [x for _, _, x in outputs]
+        places = {x: i for i, x in enumerate([*writes, *reads])}
+
+        def operand(x: Value) -> tuple[str, int | str]:
+            if x in self.constants:
+                return "constant", float(self.constants[x]).hex()
+            base = self._base(x)
+            return ("made", numbers[base]) if base in numbers else ("array", places[base])
+
+        for kernel, given in given_by:
+            kernels.append((kernel, tuple(map(operand, given))))
+        if len(places) > MOST_ARRAYS:
+            raise Unsupported("more arrays than a loop has")
+        extents = tuple(self.extents[x].name.lower() for x in places)
+        loop = Loop(
+            VECTORS[compiled.level() or ""], self.size, self.width, extents, tuple(kernels),
+            tuple((kind, operand(x), places[y]) for kind, x, y in outputs),
+        )  # fmt: skip
+        return Joined(calls, [*reads], writes, compiled_loop(loop))

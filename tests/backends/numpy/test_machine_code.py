@@ -1,0 +1,452 @@
+"""Machine code of passes: in all bits what kernels compute, encoded as a disassembler reads it, and only executable."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import capstone
+import numpy as np
+import pytest
+from tests.backends.numpy.test_passes import cases, graph, replayed
+from tests.helpers.kernels import BASE, USABLE, needs_kernels, python, use_level
+from tests.helpers.planting import plant
+
+import backburn as bb
+from backburn.base.errors import ArgumentError, CaptureError
+from backburn.programs.fusion import partition
+from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise import fused
+from backburn_numpy.machine_code import functions, loops, memory, vectors
+from backburn_numpy.machine_code.encoding import Assembler, Memory
+from backburn_numpy.machine_code.loops import Loop, assemble
+from backburn_numpy.programs import tile_loops, tiles
+from backburn_numpy.runtime import threads
+
+pytestmark = needs_kernels
+
+LEVELS = [name for name in USABLE if name in memory.VECTORS]
+needs_code = pytest.mark.skipif(bool(memory.missing()) or not LEVELS, reason="there is no machine code here")
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -1e-42, 1e-310, 1.0, 89.0, -104.0, 126.0, 0.625, 1e30, -1e30)
+
+
+@pytest.fixture(params=LEVELS)
+def vector(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The bytes of vectors, with the kernels of that instruction set."""
+    use_level(monkeypatch, request.param)
+    return memory.VECTORS[request.param]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Passes of any size, in several portions and tiles."""
+    monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_ROWS", 1)
+    monkeypatch.setattr(partition, "MIN_WIDTH", 1)
+    monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 10)
+    monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
+    monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
+    fused._program.cache_clear()  # formulas call kernels of one library
+    before = threads.num_threads()
+    yield
+    threads.set_num_threads(before)
+    fused._program.cache_clear()
+
+
+def samples(rng: np.random.Generator, count: int, dtype: Any) -> Any:
+    """Numbers of all sizes, and some that are not ordinary."""
+    x = rng.standard_normal(count) * np.exp(6.0 * rng.standard_normal(count))
+    x[: count // 2] = 4.0 * rng.standard_normal(count // 2)
+    at = rng.integers(0, count, count // 10 + 1)
+    x[at] = rng.choice(SPECIAL, len(at))
+    with np.errstate(over="ignore"):
+        return x.astype(dtype)
+
+
+def same(x: Any, y: Any) -> bool:
+    """Whether all bits are equal; of NaN only that it is one, since compilers exchange operands."""
+    kind = {4: np.int32, 8: np.int64}[x.itemsize]
+    return bool(((x.view(kind) == y.view(kind)) | (np.isnan(x) & np.isnan(y))).all())
+
+
+def run(loop: Loop, arrays: list[Any], rows: int = 1) -> None:
+    """A loop on a tile."""
+    code = memory.executable(assemble(loop))
+    assert code is not None
+    starts = np.array([compiled.address(x) for x in arrays], np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address)(compiled.address(starts), rows)
+
+
+# ---- encodings ----
+
+#: What instructions are called, without the type; ``%`` is its letter.
+MNEMONICS = {
+    **{name: f"v{name}p%" for name in ("add", "mul", "sub", "min", "div", "max", "and", "or", "xor")},
+    **{name: f"vf{sign}{form}p%" for sign, of in (("madd", "fma"), ("nmadd", "fnma"))
+       for form in (213, 231) for name in (f"{of}{form}",)},
+    "unpack_high": "vunpckhpd", "add_doubles": "vaddpd", "int_add": "vpadd#", "int_sub": "vpsub#",
+}  # fmt: skip
+UNARY = {"sqrt": "vsqrtp%", "move": "vmovap%", "load": "vmovup%", "to_float": "vcvtdq2ps", "broadcast": "vbroadcasts%"}
+MEMORIES = {
+    Memory(0): "[rax]", Memory(12): "[r12]", Memory(4, offset=64): "[rsp + 0x40]",
+    Memory(13, 10, 32): "[r13 + r10 + 0x20]", Memory(1, 10): "[rcx + r10]",
+}  # fmt: skip
+
+
+def disassembled(code: bytes) -> list[str]:
+    """Instructions as text; fails if there are bytes that are none."""
+    reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    found = [*reader.disasm(code, 0)]
+    assert sum(x.size for x in found) == len(code)
+    return [f"{x.mnemonic} {x.op_str}".strip() for x in found]
+
+
+@pytest.mark.parametrize(("bytes", "size"), [*product((32, 64), (4, 8))])
+def test_vector_instructions_are_what_a_disassembler_reads(bytes: int, size: int) -> None:
+    a, expected = Assembler(bytes, size), []
+    kind, letter, integer = ("ymm", "zmm")[bytes == 64], "sd"[size == 8], "dq"[size == 8]
+    registers = (0, 5, 9, 15) if bytes == 32 else (0, 7, 9, 18, 31)
+    for name, text in MNEMONICS.items():
+        mnemonic = text.replace("%", letter).replace("#", integer)
+        for to, first, second in product(registers, repeat=3):
+            a.vector(name, to, first, second)
+            expected.append(f"{mnemonic} {kind}{to}, {kind}{first}, {kind}{second}")
+        for to, (place, where) in product(registers, MEMORIES.items()):
+            a.vector(name, to, registers[-1 - registers.index(to)], place)
+            first = registers[-1 - registers.index(to)]
+            expected.append(f"{mnemonic} {kind}{to}, {kind}{first}, {kind}word ptr {where}")
+    for name, text in UNARY.items():
+        for to, (place, where) in product(registers, MEMORIES.items()):
+            a.vector(name, to, 0, place)
+            word = {4: "dword", 8: "qword"}[size] if name == "broadcast" else f"{kind}word"
+            expected.append(f"{text.replace('%', letter)} {kind}{to}, {word} ptr {where}")
+    for to, (place, where) in product(registers, MEMORIES.items()):
+        a.vector("store", to, 0, place)
+        expected.append(f"vmovup{letter} {kind}word ptr {where}, {kind}{to}")
+    for to, x in product(registers, repeat=2):
+        for name, text in (("left", "vpsll"), ("right_unsigned", "vpsrl"), ("right", "vpsra")):
+            if (name, size) != ("right", 8):
+                a.shift(name, to, x, 23)
+                expected.append(f"{text}{integer} {kind}{to}, {kind}{x}, 0x17")
+    found = [x.replace("ymmword", f"{kind}word").replace("zmmword", f"{kind}word") for x in disassembled(a.finished())]
+    assert found == expected
+
+
+def test_masked_instructions_are_what_a_disassembler_reads() -> None:
+    a = Assembler(64, 4)
+    a.vector("load", 17, 0, Memory(8, 10), mask=1, zeroing=True)
+    a.vector("store", 17, 0, Memory(8, 10), mask=1)
+    a.vector("add", 18, 3, 18, mask=1)
+    a.vector("fma213", 18, 19, Memory(1), splat=True)
+    a.vector("select", 20, 21, 2, mask=3)
+    a.vector("compare", 2, 25, 9, immediate=17)
+    for name, to, first, second in (("or", 2, 3, 4), ("xor", 5, 5, 5), ("test", 6, 0, 6), ("from", 1, 0, 0)):
+        a.masks(name, to, first, second)
+    a.vector("extract_half", 17, 0, 1, immediate=1)
+    a.vector("narrow_one", 0, 0, 0, bytes=16)
+    a.vector("widen", 20, 0, 19)
+    assert disassembled(a.finished()) == [
+        "vmovups zmm17 {k1} {z}, zmmword ptr [r8 + r10]", "vmovups zmmword ptr [r8 + r10] {k1}, zmm17",
+        "vaddps zmm18 {k1}, zmm3, zmm18", "vfmadd213ps zmm18, zmm19, dword ptr [rcx]{1to16}",
+        "vblendmps zmm20 {k3}, zmm21, zmm2", "vcmplt_oqps k2, zmm25, zmm9", "korw k2, k3, k4", "kxorw k5, k5, k5",
+        "kortestw k6, k6", "kmovw k1, eax", "vextractf64x4 ymm1, zmm17, 1", "vcvtsd2ss xmm0, xmm0, xmm0",
+        "vcvtps2pd zmm20, ymm19",
+    ]  # fmt: skip
+    a = Assembler(32, 4)
+    a.vector("masked_load", 9, 15, Memory(8, 10))
+    a.vector("masked_store", 9, 15, Memory(8, 10))
+    a.select_by_sign(8, 9, 10, 11)
+    a.signs(0, 12)
+    a.vector("extract", 9, 0, 1, immediate=1)
+    a.vector("odd", 1, 0, 9, bytes=16)
+    a.vector("store_one", 3, 0, Memory(0), bytes=16)
+    a.vector("store_double", 3, 0, Memory(0), bytes=16)
+    a.vector("add_double", 3, 3, Memory(4, offset=32), bytes=16)
+    a.low_bits(0, 0, 6)
+    a.multiply(6, 6, 4096)
+    a.with_number(4, 11, -64)
+    a.with_number(0, Memory(7, offset=80), 4096)
+    assert disassembled(a.finished()) == [
+        "vmaskmovps ymm9, ymm15, ymmword ptr [r8 + r10]", "vmaskmovps ymmword ptr [r8 + r10], ymm15, ymm9",
+        "vblendvps ymm8, ymm9, ymm10, ymm11", "vmovmskps eax, ymm12", "vextractf128 xmm1, ymm9, 1",
+        "vmovshdup xmm1, xmm9", "vmovss dword ptr [rax], xmm3", "vmovsd qword ptr [rax], xmm3",
+        "vaddsd xmm3, xmm3, qword ptr [rsp + 0x20]", "bzhi rax, rax, rsi", "imul rsi, rsi, 0x1000",
+        "and r11, 0xffffffffffffffc0", "add qword ptr [rdi + 0x50], 0x1000",
+    ]  # fmt: skip
+
+
+# ---- kernels ----
+
+
+def operands_of(kernel: str, count: int) -> list[str]:
+    """How the operands of a kernel vary."""
+    kinds = ["full"] * count
+    if kernel.endswith("_number"):
+        kinds[-1] = "one"
+    if kernel.startswith("scale_"):
+        kinds[1] = "one"
+    return [kinds[0], "one", "one"] if kernel == "clamp" else kinds
+
+
+def kernels(size: int) -> Iterator[tuple[str, Any]]:
+    for name in {**functions.FUNCTIONS, **functions.OF_FLOATS}:
+        for suffix in ("", "_number"):
+            found = compiled.kernel(name + suffix + ("_double" if size == 8 else ""))
+            if found is not None and functions.function_of(name + suffix, size) is not None and name != "fill":
+                yield name + suffix, found
+
+
+def unequal(vector: int, only: tuple[str, ...] = ()) -> list[str]:
+    """The kernels whose functions differ in some bit from the C functions."""
+    rng, wrong = np.random.default_rng(0), []
+    for size, dtype in ((4, np.float32), (8, np.float64)):
+        for name, kernel in kernels(size):
+            if only and name not in only:
+                continue
+            for count in (67, 4001):
+                kinds = operands_of(name, len(kernel.argtypes) - 2)
+                given = [samples(rng, count if kind == "full" else 1, dtype) for kind in kinds]
+                wanted, found = np.empty(count, dtype), np.full(count, 7.0, dtype)
+                kernel(*map(compiled.address, (wanted, *given)), count)
+                numbers = tuple(("array", i + 1) for i in range(len(given)))
+                loop = Loop(vector, size, count, ("full", *kinds), ((name, numbers),), (("store", ("made", 0), 0),))
+                run(loop, [found, *given])
+                if not same(wanted, found):
+                    wrong.append(f"{name} of {size} bytes")
+    return wrong
+
+
+@needs_code
+def test_functions_are_the_kernels_in_all_bits(vector: int) -> None:
+    assert unequal(vector) == []
+
+
+@needs_code
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_reductions_are_the_kernels_in_all_bits(vector: int, dtype: str) -> None:
+    rng, size = np.random.default_rng(1), np.dtype(dtype).itemsize
+    for width in (*range(25, 68), 96, 1000, 1023, 1024, 1025, 1056, 2048, 2100, 3100):
+        x = rng.standard_normal((3, width)).astype(dtype)
+        x[rng.random(x.shape) < 0.02] = 0.0
+        x[rng.random(x.shape) < 0.02] = -0.0
+        if width % 3 == 0:
+            x[1, rng.integers(width)] = np.nan
+        for name, kind in tile_loops.REDUCTIONS.items():
+            wanted, found = np.empty(3, dtype), np.empty(3, dtype)
+            kernel: Any = compiled.kernel(name + ("_double" if size == 8 else ""))
+            kernel(compiled.address(x), compiled.address(wanted), 3, width)
+            run(Loop(vector, size, width, ("row", "full"), (), ((kind, ("array", 1), 0),)), [found, x], 3)
+            assert same(wanted, found), (width, name)
+
+
+# ---- passes ----
+
+
+def both(function: Callable[..., Any], inputs: list[Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, str]:
+    """Results by machine code and by kernels, and the plan of the first."""
+    monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")
+    wanted, _ = replayed(function, inputs, "capture(numpy)")
+    monkeypatch.setenv("BACKBURN_MACHINE_CODE", "1")
+    found, captured = replayed(function, inputs, "capture(numpy)")
+    return found, wanted, str(captured.plan())
+
+
+def first_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
+    """The first random graph whose bits depend on the generator; empty if there is none."""
+    loops_seen = 0
+
+    def shifted(x: Any) -> Any:
+        return [bb.exp(x - bb.max(x, axis=1, keepdims=True))]
+
+    try:
+        found, wanted, _ = both(shifted, [np.ones((40, 40), np.float32)], monkeypatch)
+    except CaptureError as error:
+        return str(error)
+    if not all(map(same, found, wanted)):
+        return "a row less its greatest element"
+    for seed, shape, dtype in cases(count):
+        threads.set_num_threads((1, 2, 4)[seed % 3])
+        function, inputs = graph(seed, shape, dtype)
+        try:
+            found, wanted, plan = both(function, inputs, monkeypatch)
+        except CaptureError as error:
+            return str(error)
+        loops_seen += plan.count("computed by machine code")
+        if not all(map(same, found, wanted)):
+            return f"{seed} {shape} {dtype}"
+    assert loops_seen > count // 2
+    return ""
+
+
+@needs_code
+def test_random_passes_have_the_bits_of_kernels(vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert first_difference(monkeypatch, 18) == ""
+
+
+#: Faults of the generator: what is written in another way, and the kernels that show it; none for random passes.
+FAULTS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
+    "a bit of registers 8 to 15": (Assembler, "_vex", "(~to & 8) << 4", "128", ()),
+    "a bit of registers 16 to 31": (Assembler, "_evex", "| (~to & 16)", "| 16", ()),
+    "a product is rounded": (
+        *(vectors.Program, "fnma", 'self.make("fnma", x, y, z)', 'self.make("sub", z, self.make("mul", x, y))'),
+        ("exp", "gelu"),
+    ),
+    "NaN of the second": (functions, "kept", "p.compare(x, x, UNORDERED)", "p.compare(y, y, UNORDERED)", ("maximum",)),
+    "a stale constant": (vectors.Body, "constant", 'f"constant {content.hex()}"', '"constant"', ("exp",)),
+    "two vectors in a register": (vectors.Body, "_new", "self._free.pop()", "self._free[-1]", ("tanh",)),
+    "the tail is left out": (loops._Assembly, "_row", "count := rest % lanes", "count := 0", ()),
+    "the tail is added to another sum": (loops._Assembly, "_row", "self._turn = 1", "self._turn = 0", ()),
+    "rows do not go on": (loops._Assembly, "_advance", "loop.width * loop.size", "0", ()),
+    "sums are kept": (loops._Assembly, "_start", "in self._sums[array]", "in ()", ()),
+    "a sum is read before it is known": (tile_loops.Pass, "_assign", "else at + 2", "else at", ()),
+    "a value lies over another": (tiles.TilePass, "_lower", "last[x] == i and", "last[x] <= i + 1 and", ()),
+    "all values at one place": (
+        *(tiles.TilePass, "_lower", "Place(-1, free[extent].pop(), self", "Place(-1, 0, self"),
+        (),
+    ),
+}  # fmt: skip
+
+
+@needs_code
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    *planted, names = FAULTS[fault]
+    level = "x86-64-v4" if "16" in fault else "x86-64-v3"
+    if level not in LEVELS:
+        pytest.skip(f"no kernels for {level}")
+    use_level(monkeypatch, level)
+    plant(monkeypatch, *planted)
+    monkeypatch.setattr(loops, "_known", type(loops._known)())
+    assert unequal(memory.VECTORS[level], names) if names else first_difference(monkeypatch, 12)
+
+
+# ---- memory ----
+
+
+class _AtTheEnd:
+    """Arrays that end where memory does: the next page cannot be read."""
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, 64 * mmap.PAGESIZE)
+        self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.place = 64
+
+    def array(self, x: Any) -> Any:
+        """A copy."""
+        pages = -(-x.nbytes // mmap.PAGESIZE)
+        self.place -= 1
+        end = self.place * mmap.PAGESIZE
+        change = ctypes.CDLL(None).mprotect
+        assert change(ctypes.c_void_p(self.start + end), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+        self.place -= pages
+        made = np.frombuffer(self.memory, x.dtype, x.size, end - x.nbytes).reshape(x.shape)
+        made[...] = x
+        return made
+
+
+@needs_code
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_loops_stay_within_their_arrays(vector: int, dtype: str) -> None:
+    size, rng = np.dtype(dtype).itemsize, np.random.default_rng(2)
+    for width in range(1, 68):
+        arrays = [
+            rng.standard_normal(shape).astype(dtype) for shape in ((3, width), (3, 1), (width,), (1,), (3, width))
+        ]
+        x, row, column, one, _ = arrays
+        held = [_AtTheEnd().array(np.zeros((3, width), dtype)), *map(_AtTheEnd().array, arrays)]
+        kernels = (
+            ("multiply", (("array", 1), ("array", 2))),
+            ("add", (("made", 0), ("array", 3))),
+            ("subtract_number", (("made", 1), ("array", 4))),
+            ("add", (("made", 2), ("array", 5))),
+        )
+        kinds = ("full", "full", "row", "column", "one", "full")
+        run(Loop(vector, size, width, kinds, kernels, (("store", ("made", 3), 0),)), held, 3)
+        assert same(held[0], (x * row + column - one) + arrays[4])
+        flat = Loop(
+            vector, size, width, ("full", "full"), (("negative", (("array", 1),)),), (("store", ("made", 0), 0),)
+        )
+        run(flat, held[:2], 3)
+        assert same(held[0], -x)
+
+
+def function(x: Any) -> Any:
+    y = bb.tanh(x - bb.mean(x, axis=1, keepdims=True))
+    return [y * y + 0.5, bb.sum(y, axis=0)]
+
+
+@needs_code
+def test_kernels_compute_where_executable_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.ones((40, 40), np.float32)
+    wanted, captured = replayed(function, [x], "capture(numpy)")
+    assert "  computed by machine code (" in str(captured.plan())
+
+    def refuse(address: int, length: int) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(memory, "_protect", refuse)
+    monkeypatch.setattr(memory, "_refused", [])
+    monkeypatch.setattr(memory, "_codes", type(memory._codes)())
+    monkeypatch.setattr(loops, "_known", type(loops._known)())
+    found, captured = replayed(function, [x], "capture(numpy)")
+    assert all(map(same, found, wanted))
+    assert "machine code" not in str(captured.plan())
+    assert "kernels" in str(captured.plan())
+    words = "none, kernels are called one by one: the system refuses executable memory: Permission denied"
+    assert BASE.libraries["machine code"] == words
+
+
+@needs_code
+def test_code_is_executable_and_not_writable_and_goes_with_its_program() -> None:
+    gc.collect()
+    codes = len(memory._codes)
+    found, captured = replayed(function, [np.ones((41, 43), np.float32)], "capture(numpy)")
+    assert len(memory._codes) > codes
+    for code in memory._codes.values():
+        with open("/proc/self/maps") as lines:
+            parts = [line.split()[:2] for line in lines]
+        own = [
+            mode for place, mode in parts if int(place.split("-")[0], 16) <= code.address < int(place.split("-")[1], 16)
+        ]
+        assert own == ["r-xp"]
+    del captured, found, code
+    gc.collect()
+    assert len(memory._codes) == codes
+
+
+@needs_code
+def test_the_variable_turns_machine_code_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert BASE.libraries["machine code"] in ("AVX2", "AVX-512")
+    monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")
+    assert BASE.libraries["machine code"] == "none, kernels are called one by one: BACKBURN_MACHINE_CODE=0"
+    monkeypatch.setenv("BACKBURN_MACHINE_CODE", "yes")
+    with pytest.raises(ArgumentError, match="BACKBURN_MACHINE_CODE='yes': 0 leaves machine code out"):
+        memory.missing()
+
+
+@needs_code
+@pytest.mark.slow
+def test_forked_processes_run_the_code() -> None:
+    source = """
+import os
+import backburn as bb
+captured = bb.capture(lambda x: bb.tanh(x - bb.mean(x, axis=1, keepdims=True)) * 2.0, state=False)
+x = bb.ones((400, 400), backend="capture(numpy)") * 0.5
+wanted = [captured(x).tolist() for _ in range(3)][-1]
+assert "machine code" in str(captured.plan())
+if (child := os.fork()) == 0:
+    os._exit(0 if captured(x).tolist() == wanted else 1)
+assert os.waitpid(child, 0)[1] == 0
+print("equal")
+"""
+    assert python("-c", source).stdout == "equal\n"
+
+
+@needs_code
+def test_equal_loops_are_one_code() -> None:
+    loop = Loop(32, 4, 33, ("full", "full"), (("negative", (("array", 1),)),), (("store", ("made", 0), 0),))
+    assert memory.executable(assemble(loop)) is memory.executable(assemble(loop))
