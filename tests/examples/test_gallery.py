@@ -50,6 +50,12 @@ def test_a_network_solves_an_equation(run: Any) -> None:
     assert run("pinn")["error"] < 0.3  # 1 for the solution that is zero
 
 
+def test_an_operator_knows_no_grid(run: Any) -> None:
+    found = run("fourier_operator")
+    assert found["coarse"] < 0.15  # 1 for the wave that is zero
+    assert found["fine"] == pytest.approx(found["coarse"], abs=0.02)
+
+
 def test_a_circuit_finds_ground_states(run: Any) -> None:
     found = run("quantum_circuit")
     assert found["energy"] < 0.05  # 1.5 at random angles

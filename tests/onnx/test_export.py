@@ -160,6 +160,11 @@ def test_operations(name: str) -> None:
     check_export(Computed(function), *map(bb.asarray, arrays), gradients=False)
 
 
+def test_a_dtype_that_an_operator_lacks() -> None:
+    x = bb.asarray(SMALLEST, dtype="float64")  # onnxruntime has none of these either
+    check_export(nn.CELU(), x, runtime=False)
+
+
 class Operation(nn.Module):
     """A call of an operation on the operands of a sample."""
 

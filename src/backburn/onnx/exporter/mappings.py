@@ -89,6 +89,8 @@ def _same(operator: str, w: Recorder, *operands: Any) -> Any:
 
 
 def _with_attributes(operator: str, names: dict[str, str], w: Recorder, *operands: Any, **options: Any) -> Any:
+    if operator == "Celu" and operands[0].dtype.name != "float32":  # the only dtype that it has
+        return NotImplemented
     return w.node(operator, *alike(*operands), **{theirs: options[ours] for ours, theirs in names.items()})
 
 
