@@ -106,7 +106,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "linalg.matrix_exp": {"x": S},
     "linalg.cross": {"x1": F, "x2": F, "axis": 0},
     "linalg.det": {"x": S},
-    "linalg.eigh": {"x": S},
+    **{f"linalg.{name}": {"x": S} for name in ("eig", "eigh", "eigvals")},
     "linalg.eigvalsh": {"x": S},
     "linalg.inv": {"x": S},
     "linalg.lstsq": {"x1": S, "x2": F},

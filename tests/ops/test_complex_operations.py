@@ -21,6 +21,7 @@ from backburn.backend.wrapper import Wrapper
 from backburn.base.dtypes import ComplexDType, as_dtype
 from backburn.base.errors import DTypeError
 from backburn.conformance.samples.calls import as_tuple, flatten, is_float, map_operands
+from backburn.conformance.samples.decompositions import eig, matrix
 from backburn.conformance.samples.derived.stretched import stretched, stretches
 from backburn.conformance.samples.table import SAMPLES, Sample, case, real
 from backburn.ops.table import OPERATIONS, contract_operations
@@ -46,6 +47,8 @@ OWN: dict[str, tuple[Any, tuple[Sample, ...]]] = {
     "modulus": (np.abs, (case(real(2, 3)), case(real()), case(real(0, 2)))),
     "phase": (lambda x: x / np.abs(x), (case(real(2, 3)), case(real()), case(real(0, 2)))),
     "angle": (np.angle, (case(real(2, 3)), case(real()), case(real(0, 2)))),
+    "eig": (eig, (case(matrix(3, 3)), case(matrix(2, 2, 2)), case(np.zeros((0, 2, 2))))),
+    "eigvals": (lambda x: eig(x)[0], (case(matrix(3, 3)), case(matrix(2, 2, 2)))),
 }
 WITHOUT_OPERANDS = {"full", "zeros", "ones", "empty", "eye"}
 #: Operations with the letter C whose calls need more than operands: read on the host, or of a shape that data decide.
@@ -101,6 +104,8 @@ def cases_of(name: str, size: int) -> Iterator[tuple[Any, Sample]]:
         if not floats or not all(np.isfinite(o).all() for o in floats):
             continue
         if size:
+            if index > 1 and OPERATIONS[name].family == "decompositions":
+                continue
             sample = longer(name, index, sample, size)
             if sample is None or not any(o.size for o in flatten(sample.operands) if is_float(o)):
                 continue
@@ -109,13 +114,17 @@ def cases_of(name: str, size: int) -> Iterator[tuple[Any, Sample]]:
             if "prod" in name:  # products of many numbers neither overflow nor vanish
                 large = any(o.size > 100 or np.abs(o).max(initial=0) > 100 for o in flatten(operands) if is_inexact(o))
                 operands = map_operands(operands, lambda o: o / np.abs(o)) if large else operands
+            if name == "cholesky":
+                operands = [o @ o.conj().swapaxes(-1, -2) + np.eye(o.shape[-1]) for o in operands]
             sample = Sample(tuple(operands), sample.attributes, sample.smooth)
         yield reference, sample
 
 
 def longer(name: str, index: int, sample: Sample, size: int) -> Any:
     if name in OWN:
-        lengths = (3, (1_031, 66_047)[size - 1])
+        lengths: tuple[int, ...] = (3, (1_031, 66_047)[size - 1])
+        if OPERATIONS[name].family == "decompositions":
+            lengths = (3, *((9, 31)[size - 1],) * 2)
         operands = tuple(real(*lengths, seed=i) for i in range(len(sample.operands)))
         return Sample(operands, sample.attributes) if index == 0 else None
     found = stretches(name, index, size - 1)
@@ -176,7 +185,7 @@ def paired(a: Any, b: Any) -> float:
 def smooth_cases(name: str) -> list[Any]:
     return [
         (r, s) for r, s in cases_of(name, 0) if s.smooth and any(o.size for o in flatten(s.operands) if is_inexact(o))
-    ][:6]
+    ][: 9 if OPERATIONS[name].family == "decompositions" else 6]
 
 
 DIFFERENTIABLE = [name for name in COMPUTED if OPERATIONS[name].differentiable]
@@ -255,8 +264,9 @@ def test_derivatives(name: str) -> None:
             first = sum(paired(g, t) for g, t in zip(grads, call.along, strict=True))
             close(first, difference(call.loss, call))
             f = Forward.level(k)
-            outs = call.run(f, [f.dual(x, t) for x, t in zip(call.at, call.along, strict=True)])
-            tangents = [f.tangent(x) for x in outs if f.dtype(x).has_gradient]
+            outs = list(call.run(f, [f.dual(x, t) for x, t in zip(call.at, call.along, strict=True)]))
+            outs = [x for x in outs if f.dtype(x).has_gradient]
+            tangents = [f.tangent(x) for x in outs]
             pushed = sum(paired(w, t) for w, t in zip(call.weights, tangents, strict=True) if t is not None)
             close(pushed, first, 1e-12)
             assert all(t is None or t.dtype == x.value.dtype for t, x in zip(tangents, outs, strict=False))

@@ -20,8 +20,7 @@ from backburn_numpy import NumpyBackend
 DERIVED = {
     name: entry.body
     for name, entry in OPERATIONS.items()
-    if not entry.required
-    and entry.family != "complex_numbers"  # which have bodies for backends without complex numbers
+    if not entry.required and not entry.needs_complex  # which have bodies for backends without complex numbers
 }
 #: NumPy with every derived operation as the contract writes it.
 NUMPY: Any = load_backend("numpy")

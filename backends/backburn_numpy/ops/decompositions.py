@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
-from backburn.ops.decompositions import EPS, LEADING, solution
+from backburn.ops.bodies.adjoints import LEADING
+from backburn.ops.decompositions import EPS, solution
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import address
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.implements import implements
+from backburn_numpy.ops.complex_numbers import phase
 from backburn_numpy.ops.selection import triangle
 from backburn_numpy.runtime import blas
 from backburn_numpy.runtime.memory import contiguous, empty
@@ -49,20 +51,35 @@ _DIVERGES = "has no decomposition that LAPACK finds, as with NaN or infinite ele
 
 
 def _signs(vectors: Array) -> Array:
-    """The signs that normalize the columns as the contract requires, as a row."""
+    """The factors, signs or phases, that normalize the columns as the contract requires, as a row."""
     if 0 in vectors.shape:
         return np.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), vectors.dtype)
     size = np.abs(vectors)
     first = np.argmax(size >= LEADING * size.max(-2, keepdims=True), axis=-2, keepdims=True)
-    leading = np.take_along_axis(vectors, first, -2)
-    return np.where(leading < 0, vectors.dtype.type(-1), vectors.dtype.type(1))
+    return np.conj(_units(np.take_along_axis(vectors, first, -2)))
+
+
+def _units(x: Array) -> Array:
+    """``x / |x|``, and 1 at 0."""
+    if x.dtype.kind == "c":
+        return np.where(x == 0, x.dtype.type(1), phase(x))
+    return np.where(x < 0, x.dtype.type(-1), x.dtype.type(1))
+
+
+def _adjoint(x: Array) -> Array:
+    return np.matrix_transpose(np.conj(x) if x.dtype.kind == "c" else x)
+
+
+def _values(found: Array, x: Array) -> Array:
+    """Singular values or eigenvalues, which are real, in the dtype of ``x`` or of its parts."""
+    return found if x.dtype.kind == "c" else cast_like(found, x)
 
 
 def _symmetric(x: Array) -> Array:
     if x.shape[-2] != x.shape[-1]:  # the sum below would broadcast a row and a column
         raise ShapeError(f"the matrices must be square, and they are {x.shape[-2]} by {x.shape[-1]}")
     half = np.multiply(upcast_half(x), 0.5)
-    return np.add(half, np.matrix_transpose(half))
+    return np.add(half, _adjoint(half))
 
 
 @implements("cholesky")
@@ -78,6 +95,7 @@ def _cholesky(x: Array) -> Array:
     name = f"scipy_{_letter(x)}potrf_64_"
     if (
         x.ndim > 2
+        or x.dtype.kind == "c"
         or rows < tuning.MIN_ROWS_FOR_LAPACK
         or (fast := blas.function(name, text, number, c_void_p, number, number)) is None
     ):
@@ -125,9 +143,12 @@ def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
     inner = min(x.shape[-2:])
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)[..., None, :]
     signs = _signs(q)
-    signs[..., :inner] = np.where(diagonal < 0, -1, 1)
+    signs[..., :inner] = _units(diagonal)
     # Adding 0 turns the negative zeros of flipped rows into zeros.
-    return cast_like(q * signs, x), cast_like(r * np.matrix_transpose(signs) + 0.0, x)
+    q, r = q * signs, r * _adjoint(signs) + 0.0
+    if r.dtype.kind == "c":
+        np.einsum("...ii->...i", r.imag[..., :inner, :inner])[...] = 0  # but for rounding
+    return cast_like(q, x), cast_like(r, x)
 
 
 def _check_finite(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,30 +166,61 @@ _svd, _svdvals = _check_finite(np.linalg.svd), _check_finite(np.linalg.svdvals)
 _eigh, _eigvalsh = _check_finite(np.linalg.eigh), _check_finite(np.linalg.eigvalsh)
 
 
+def _of_real(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` of the real part where the imaginary is 0: exact pairs of conjugates, in less time."""
+
+    def found(x: Array) -> Any:
+        return function(x if x.imag.any() else x.real)
+
+    return _check_finite(found)
+
+
+_eig, _eigvals = _of_real(np.linalg.eig), _of_real(np.linalg.eigvals)
+
+
 @implements("svd")
 def svd(x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
     u, s, vh = _attempt(_svd, upcast_half(x), full_matrices=full, why=_DIVERGES, error=LinearAlgebraError)
     left, inner = _signs(u), s.shape[-1]
     right = left[..., :inner]
     if vh.shape[-2] > inner:
-        right = np.concat([right, _signs(np.matrix_transpose(vh)[..., inner:])], axis=-1)
-    return cast_like(u * left, x), cast_like(s, x), cast_like(vh * np.matrix_transpose(right), x)
+        right = np.concat([right, _signs(_adjoint(vh)[..., inner:])], axis=-1)
+    return cast_like(u * left, x), _values(s, x), cast_like(vh * _adjoint(right), x)
 
 
 @implements("eigh")
 def eigh(x: Array, /) -> tuple[Array, Array]:
     values, vectors = _attempt(_eigh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError)
-    return cast_like(values, x), cast_like(vectors * _signs(vectors), x)
+    return _values(values, x), cast_like(vectors * _signs(vectors), x)
+
+
+def _in_order(values: Array) -> Array:
+    """The order of eigenvalues by their real, then by their imaginary parts."""
+    return np.lexsort((values.imag, values.real), axis=-1)
+
+
+@implements("eig")
+def eig(x: Array, /) -> tuple[Array, Array]:
+    values, vectors = _attempt(_eig, x, why=_DIVERGES, error=LinearAlgebraError)
+    values, order = np.asarray(values, x.dtype), _in_order(values)
+    vectors = np.take_along_axis(np.asarray(vectors, x.dtype), order[..., None, :], -1)
+    return np.take_along_axis(values, order, -1), vectors * _signs(vectors)
+
+
+@implements("eigvals")
+def eigvals(x: Array, /) -> Array:
+    values = _attempt(_eigvals, x, why=_DIVERGES, error=LinearAlgebraError)
+    return np.take_along_axis(np.asarray(values, x.dtype), _in_order(values), -1)
 
 
 @implements("svdvals")
 def svdvals(x: Array, /) -> Array:
-    return cast_like(_attempt(_svdvals, upcast_half(x), why=_DIVERGES, error=LinearAlgebraError), x)
+    return _values(_attempt(_svdvals, upcast_half(x), why=_DIVERGES, error=LinearAlgebraError), x)
 
 
 @implements("eigvalsh")
 def eigvalsh(x: Array, /) -> Array:
-    return cast_like(_attempt(_eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
+    return _values(_attempt(_eigvalsh, _symmetric(x), why=_DIVERGES, error=LinearAlgebraError), x)
 
 
 def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Array, Array] | None:
@@ -239,7 +291,7 @@ def inv(x: Array, /) -> Array:
 
 def _keep_nan(x: Array, found: Array) -> Array:
     """The results ``found`` for matrices, with NaN for those that contain NaN, which LAPACK may take for singular."""
-    return np.asarray(np.where(np.isnan(x).any((-2, -1)), math.nan, found), x.dtype)
+    return _values(np.asarray(np.where(np.isnan(x).any((-2, -1)), math.nan, found), found.dtype), x)
 
 
 @implements("det")

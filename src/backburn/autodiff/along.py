@@ -1,4 +1,4 @@
-"""``ForwardAlong``: forward mode with the eigenvectors that are continuous along the tangent.
+"""``ForwardAlong``: forward mode with the eigenvectors of real matrices that are continuous along the tangent.
 
 Vectors of equal eigenvalues or singular values are any basis of their space; along a line through the matrix one basis
 is the limit of the vectors beside it. With this one a function of values and vectors that has a derivative gets it,
@@ -14,6 +14,7 @@ from backburn.autodiff.forward import Forward
 from backburn.autodiff.forward_codegen import Dual
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING
+from backburn.ops.bodies.adjoints import is_complex
 from backburn.ops.bodies.half_precision import upcast_half
 from backburn.ops.bodies.vectors_along import eigh_to_second, svd_to_second, turned_along_eigh, turned_along_svd
 from backburn.ops.decompositions import eigh_tangents, svd_tangents
@@ -25,7 +26,7 @@ class ForwardAlong(Forward[BK]):
     def eigh(self, x: Any, /) -> Any:
         """Eigenvalues and those eigenvectors."""
         k: Any = self._inner
-        if _tangent(self, x) is None:
+        if _tangent(self, x) is None or is_complex(k, x.value):
             return super().eigh(x)
         out = turned_along_eigh(k, x.tangent, k.eigh(x.value))
         return tuple(map(Dual, out, eigh_tangents(k, x.tangent, out, 0.0)))
@@ -33,7 +34,7 @@ class ForwardAlong(Forward[BK]):
     def svd(self, x: Any, /, full: bool = False) -> Any:
         """Singular values and those vectors."""
         k: Any = self._inner
-        if _tangent(self, x) is None:
+        if _tangent(self, x) is None or is_complex(k, x.value):
             return super().svd(x, full)
         out = turned_along_svd(k, x.tangent, k.svd(x.value, full))
         return tuple(map(Dual, out, svd_tangents(k, x.tangent, out, x.value.shape, 0.0)))

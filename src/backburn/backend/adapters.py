@@ -155,7 +155,7 @@ def from_start(k: Any, indices: Any, length: int) -> Any:
 
 
 def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[str, Method]:
-    """``cholesky``, ``qr``, ``svd``, ``eigh`` and ``solve``, by a ``linalg`` namespace as in the Array API standard.
+    """``cholesky``, ``qr``, ``svd``, ``eigh``, ``eig`` and ``solve``, by a ``linalg`` namespace as in the Array API.
 
     ``refusal`` is the error that the library raises for a matrix without a result. None means that it returns elements
     that are not finite instead, which are then looked for on the host.
@@ -172,10 +172,13 @@ def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[
         results = tuple(result) if isinstance(result, tuple) else (result,)
         if refusal is None and are_finite(k, wide) and not are_finite(k, results):
             raise error("a matrix is singular, not positive definite, or has no decomposition that is found")
-        return tuple(k.astype(part, k.dtype(wide[0])) for part in results)
+        return narrowed(k, wide[0], results)
 
     def narrowed(k: Any, x: Any, results: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(k.astype(result, k.dtype(x)) for result in results)
+        """The results in the dtype of ``x``; the values of complex matrices, which are real, in that of its parts."""
+        dtype = k.dtype(x)
+        part = dtype.part if dtype.kind == "complex" else dtype
+        return tuple(k.astype(r, dtype if k.dtype(r).kind == dtype.kind else part) for r in results)
 
     def cholesky(k: Any, x: Any, /) -> Any:
         return narrowed(k, x, found(k, linalg.cholesky, decompose.symmetric(k, upcast_half(k, x))))[0]
@@ -191,12 +194,15 @@ def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[
         factors = found(k, linalg.eigh, decompose.symmetric(k, upcast_half(k, x)))
         return narrowed(k, x, decompose.turned_eigh(k, *factors))
 
+    def eig(k: Any, x: Any, /) -> tuple[Any, ...]:
+        return narrowed(k, x, decompose.turned_eig(k, *found(k, linalg.eig, x)))
+
     def solve(k: Any, x: Any, y: Any, /) -> Any:
         # Some libraries take an operand with one axis less than the matrices for vectors.
         y = k.reshape(y, (*(1,) * (len(x.shape) - len(y.shape)), *y.shape))
         return narrowed(k, x, found(k, linalg.solve, x, y, error=SingularMatrixError))[0]
 
-    return {"cholesky": cholesky, "qr": qr, "svd": svd, "eigh": eigh, "solve": solve}
+    return {"cholesky": cholesky, "qr": qr, "svd": svd, "eigh": eigh, "eig": eig, "solve": solve}
 
 
 def are_finite(k: Any, tensors: tuple[Any, ...]) -> bool:

@@ -26,8 +26,8 @@ for name in (
 
 # Matrices, which are the last two axes, and a new last axis.
 for name in (
-    "triu", "tril", "cholesky", "lu", "qr", "svd", "svdvals", "eigh", "eigvalsh", "inv", "det", "slogdet",
-    "cofactors", "one_hot",
+    "triu", "tril", "cholesky", "lu", "qr", "svd", "svdvals", "eig", "eigvals", "eigh", "eigvalsh", "inv",
+    "det", "slogdet", "cofactors", "one_hot",
 ):  # fmt: skip
     batching(name, along(name))
 

@@ -5,10 +5,12 @@ floats are computed in float32. Where the definition leaves a choice, it is fixe
 
 * in ``lu`` the pivot is the first of the largest elements;
 * in ``qr`` the diagonal of R is not negative;
-* in ``eigh`` and ``svd`` (for the left vectors) the sign of each vector is such that the first of its elements whose
-  absolute value is at least three tenths of the largest is positive.
+* in ``eigh``, ``eig`` and ``svd`` (for the left vectors) the sign or phase of each vector is such that the first of its
+  elements whose absolute value is at least three tenths of the largest is positive; so that functions of complex
+  vectors have derivatives, whether they depend on the phase or not.
 
-``cholesky`` and ``eigh`` decompose the symmetric part ``(x + x.T) / 2`` of any matrix, so that gradients are symmetric.
+``cholesky`` and ``eigh`` decompose the symmetric part ``(x + x.T) / 2`` of any matrix, so that gradients are symmetric;
+of complex matrices it is the Hermitian part, and ``.T`` means the adjoint.
 An operation that has no result for a matrix raises a :class:`LinearAlgebraError`.
 
 Vectors of equal eigenvalues or singular values are not determined, and have no derivative. Where the cotangent of such
@@ -25,10 +27,26 @@ from typing import Any, Protocol
 
 from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ShapeError, SingularMatrixError
+from backburn.ops.bodies.adjoints import (
+    adjoint,
+    alike,
+    conj,
+    directions,
+    is_complex,
+    phase_tangent,
+    real_part,
+    scaled,
+    signs,
+    sizes,
+    turning,
+    units,
+    with_phase,
+)
 from backburn.ops.bodies.half_precision import upcast_half
 from backburn.ops.bodies.reductions import sum_terms
 from backburn.ops.bodies.scalars import is_scalar
 from backburn.ops.bodies.slicing import slice_axis, transpose
+from backburn.ops.complex_numbers import without_complex
 from backburn.ops.primitives import Primitives
 from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.rules.shapes import Shape, broadcast, broadcast_to, unchanged
@@ -37,9 +55,10 @@ from backburn.ops.table import missing, operation
 from backburn.ops.types import B, F, I, Q
 
 #: The distance from 1 to the next larger number, by dtype.
-EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-#: A vector's sign is that of its first element of at least this part of the largest.
-LEADING = 0.3
+EPS = {
+    "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52, "complex64": 2.0**-23,
+    "complex128": 2.0**-52,
+}  # fmt: skip
 
 
 # ---- shapes ----
@@ -105,39 +124,38 @@ def _inverse(x: Shape, rtol: Shape | None = None, **_: Any) -> Shape:
 
 
 def symmetric(k: Any, x: Any) -> Any:
-    """``(x + x.T) / 2``, which for a symmetric matrix is that matrix to the last digit."""
+    """``(x + x.T) / 2``, which for a symmetric matrix is that matrix to the last digit; of complex ones, Hermitian."""
     _square(x.shape)  # the sum below would broadcast a row and a column
     half = k.mul(x, 0.5)
-    return k.add(half, transpose(k, half))
-
-
-def signs(k: Any, vectors: Any) -> Any:
-    """1 or -1 for each column, as a row: the factors that give columns the signs of the contract."""
-    shape, axis = vectors.shape, len(vectors.shape) - 2
-    if 0 in shape:
-        return k.ones((*shape[:-2], 1, shape[-1]), k.dtype(vectors))
-    size = k.abs(vectors)
-    leading = k.greater_equal(size, k.mul(k.max(size, (axis,), True), LEADING))
-    first = k.argmax(k.where(leading, 1.0, k.zeros(shape, k.dtype(vectors))), axis, True)
-    return k.where(k.less(k.take_along_axis(vectors, first, axis), 0.0), -1.0, k.ones(first.shape, k.dtype(vectors)))
+    return k.add(half, adjoint(k, half))
 
 
 def turned_qr(k: Any, q: Any, r: Any) -> tuple[Any, Any]:
     """``q`` and ``r`` with the signs of the contract."""
     inner = min(r.shape[-2:])
     diagonal = k.diagonal(r, 0, len(r.shape) - 2, len(r.shape) - 1)
-    own = k.where(k.less(diagonal, 0.0), -1.0, k.ones(diagonal.shape, k.dtype(r)))
-    own = k.reshape(own, (*own.shape[:-1], 1, inner))
+    own = k.reshape(units(k, diagonal), (*diagonal.shape[:-1], 1, inner))
     if q.shape[-1] > inner:
         rest = signs(k, slice_axis(k, q, len(q.shape) - 1, inner, q.shape[-1]))
         own = k.concat([own, rest], len(own.shape) - 1)
     # A turned row has negative zeros left of the diagonal, which are not part of a triangle.
-    return k.mul(q, own), k.triu(k.mul(r, transpose(k, own)), 0)
+    return k.mul(q, own), k.triu(k.mul(r, adjoint(k, own)), 0)
 
 
 def turned_eigh(k: Any, values: Any, vectors: Any) -> tuple[Any, Any]:
     """``values`` and ``vectors`` with the signs of the contract."""
     return values, k.mul(vectors, signs(k, vectors))
+
+
+def turned_eig(k: Any, values: Any, vectors: Any) -> tuple[Any, Any]:
+    """``values`` and ``vectors`` with the phases and in the order of the contract."""
+    axis = len(values.shape) - 1
+    order = k.argsort(k.imag(values), axis, False)
+    later = k.argsort(k.take_along_axis(k.real(values), order, axis), axis, False)
+    order = k.take_along_axis(order, later, axis)
+    places = k.broadcast_to(k.reshape(order, (*order.shape[:-1], 1, order.shape[-1])), vectors.shape)
+    vectors = k.take_along_axis(vectors, places, axis + 1)
+    return k.take_along_axis(values, order, axis), k.mul(vectors, signs(k, vectors))
 
 
 def turned_svd(k: Any, u: Any, s: Any, vh: Any) -> tuple[Any, Any, Any]:
@@ -146,8 +164,8 @@ def turned_svd(k: Any, u: Any, s: Any, vh: Any) -> tuple[Any, Any, Any]:
     right = slice_axis(k, left, axis, 0, inner)
     if vh.shape[-2] > inner:
         rest = slice_axis(k, vh, axis - 1, inner, vh.shape[-2])
-        right = k.concat([right, signs(k, transpose(k, rest))], axis)
-    return k.mul(u, left), s, k.mul(vh, transpose(k, right))
+        right = k.concat([right, signs(k, adjoint(k, rest))], axis)
+    return k.mul(u, left), s, k.mul(vh, adjoint(k, right))
 
 
 def eps_of(k: Any, x: Any) -> float:
@@ -169,7 +187,7 @@ def pivots(k: Any, x: Any) -> tuple[Any, Any]:
     sign, found = k.ones(batch, k.dtype(x)), []
     while n := x.shape[-1]:
         column = slice_axis(k, x, rank - 1, 0, 1)
-        best = k.argmax(k.abs(column), rank - 2, True)
+        best = k.argmax(sizes(k, column), rank - 2, True)
         row = k.take_along_axis(x, k.broadcast_to(best, (*batch, 1, n)), rank - 2)
         pivot = slice_axis(k, row, rank - 1, 0, 1)
         found.append(k.reshape(pivot, (*batch, 1)))
@@ -190,7 +208,7 @@ def eliminated(k: Any, x: Any) -> tuple[Any, Any]:
     columns = k.arange(0, shape[-1], 1, int64)
     order = k.broadcast_to(k.reshape(rows, shape[-2:-1]), shape[:-1])
     for c in range(min(shape[-2:])):
-        size = k.abs(slice_axis(k, x, rank - 1, c, c + 1))
+        size = sizes(k, slice_axis(k, x, rank - 1, c, c + 1))
         best = k.argmax(k.where(k.less(rows, c), -1.0, size), rank - 2, True)
         source = k.where(k.equal(rows, c), best, k.where(k.equal(rows, best), c, rows))
         x = k.take_along_axis(x, k.broadcast_to(source, shape), rank - 2)
@@ -243,7 +261,7 @@ def masked_inverse(k: Any, mask: Any, x: Any) -> Any:
 
 def rounding_tolerance(k: Any, values: Any, n: int) -> Any:
     """The difference of values below which it counts as rounding."""
-    return k.mul(k.max(k.abs(values), (len(values.shape) - 1,), True), n * eps_of(k, values))
+    return k.mul(k.max(sizes(k, values), (len(values.shape) - 1,), True), n * eps_of(k, values))
 
 
 def differences(k: Any, values: Any) -> Any:
@@ -261,7 +279,7 @@ def equal_pairs(k: Any, values: Any, n: int) -> Any:
     batch, count = values.shape[:-1], values.shape[-1]
     factor = 2.0 / n if k.dtype(values).bits == 16 else 16.0
     tiny = k.reshape(k.mul(rounding_tolerance(k, values, n), factor), (*batch, 1, 1))
-    close = k.less_equal(k.abs(differences(k, values)), tiny)
+    close = k.less_equal(sizes(k, differences(k, values)), tiny)
     return k.logical_and(close, k.equal(identity(k, count, k.dtype(values)), 0.0))
 
 
@@ -269,8 +287,8 @@ def over_gaps(k: Any, numerator: Any, values: Any, equal: Any, instead: Any) -> 
     """``numerator`` over the differences of values; ``instead`` where they are ``equal``, and 0 on the diagonal."""
     unit = k.equal(identity(k, values.shape[-1], k.dtype(values)), 1.0)
     undefined = k.logical_or(equal, unit)
-    quotient = k.mul(numerator, masked_inverse(k, k.logical_not(undefined), differences(k, values)))
-    return k.where(equal, instead, quotient)
+    quotient = scaled(k, numerator, masked_inverse(k, k.logical_not(undefined), differences(k, values)))
+    return k.where(equal, alike(k, instead, numerator), quotient)
 
 
 def unknown_where(k: Any, equal: Any, vectors: tuple[Any, ...], values: Any) -> Any:
@@ -278,22 +296,26 @@ def unknown_where(k: Any, equal: Any, vectors: tuple[Any, ...], values: Any) -> 
 
     ``vectors`` are cotangents of vectors, as columns, ``values`` that of the values; each may be None.
     """
-    rows = [k.max(k.abs(g), (len(g.shape) - 2,), True) for g in vectors if g is not None]
+    rows = [k.max(sizes(k, g), (len(g.shape) - 2,), True) for g in vectors if g is not None]
     if values is not None:
-        rows.append(k.reshape(k.abs(values), (*values.shape[:-1], 1, values.shape[-1])))
+        rows.append(k.reshape(sizes(k, values), (*values.shape[:-1], 1, values.shape[-1])))
     used = k.not_equal(sum_terms(k, rows), 0.0)
     either = k.logical_or(used, transpose(k, used))
     zeros = k.zeros(equal.shape, k.dtype(rows[0]))
     return k.where(k.logical_and(equal, either), float("nan"), zeros)
 
 
+def half_diagonal(k: Any, x: Any) -> Any:
+    """The lower triangle of ``x``, its diagonal halved."""
+    return k.mul(k.tril(x, 0), k.sub(1.0, k.mul(identity(k, x.shape[-1], k.dtype(x)), 0.5)))
+
+
 def grad_cholesky(k: Any, g: Any, out: Any) -> Any:
     """``L^-T P L^-1`` made symmetric, with P the lower triangle of ``L^T g``, its diagonal halved."""
-    upper = transpose(k, out)
-    half = k.sub(1.0, k.mul(identity(k, out.shape[-1], k.dtype(out)), 0.5))
-    lower = k.mul(k.tril(k.matmul(upper, k.tril(g, 0)), 0), half)
+    upper = adjoint(k, out)
+    lower = half_diagonal(k, k.matmul(upper, k.tril(conj(k, g), 0)))
     left = k.triangular_solve(upper, lower, True)
-    return symmetric(k, k.triangular_solve(upper, transpose(k, left), True))
+    return conj(k, symmetric(k, k.triangular_solve(upper, adjoint(k, left), True)))
 
 
 def grad_lu(k: Any, g: Any, out: Any) -> Any:
@@ -338,19 +360,19 @@ def grad_lu(k: Any, g: Any, out: Any) -> Any:
 
 def grad_tall_qr(k: Any, g_q: Any, g_r: Any, q: Any, r: Any, x_shape: Any) -> Any:
     """The gradient where Q has as many columns as the matrix and R is square."""
-    inner = None if g_r is None else k.matmul(r, transpose(k, k.triu(g_r, 0)))
+    inner = None if g_r is None else k.matmul(r, adjoint(k, k.triu(g_r, 0)))
     if g_q is not None:
-        inner = sum_terms(k, (inner, k.neg(k.matmul(transpose(k, g_q), q))))
+        inner = sum_terms(k, (inner, k.neg(k.matmul(adjoint(k, g_q), q))))
     if inner is None:
         return None
-    lower = k.add(k.tril(inner, 0), transpose(k, k.tril(inner, -1)))
-    total = sum_terms(k, (g_q, k.matmul(q, lower)))
+    lower = half_diagonal(k, inner)
+    total = sum_terms(k, (g_q, k.matmul(q, k.add(lower, adjoint(k, lower)))))
     # Rows of R that rounding alone has made different from 0 would make the gradient huge; for zeros solving raises.
-    diagonal = k.abs(k.diagonal(r, 0, len(r.shape) - 2, len(r.shape) - 1))
+    diagonal = sizes(k, k.diagonal(r, 0, len(r.shape) - 2, len(r.shape) - 1))
     counts = k.greater(diagonal, rounding_tolerance(k, diagonal, q.shape[-2]))
     safe = k.where(k.reshape(counts, (*counts.shape, 1)), r, 0.0)
     try:
-        return transpose(k, k.triangular_solve(safe, transpose(k, total), True))
+        return adjoint(k, k.triangular_solve(safe, adjoint(k, total), True))
     except SingularMatrixError as cause:
         first = "columns" if q.shape[-2] > q.shape[-1] else f"first {q.shape[-1]} columns"
         raise SingularMatrixError(
@@ -361,9 +383,14 @@ def grad_tall_qr(k: Any, g_q: Any, g_r: Any, q: Any, r: Any, x_shape: Any) -> An
 
 def grad_qr(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
     """The gradient of QR; further columns of a wide matrix are ``Q^T x``, those of Q of a tall one the complement."""
-    (g_q, g_r), (q, r), (m, n) = g, out, x_shape[-2:]
     if 0 in x_shape:
-        return k.zeros(x_shape, k.dtype(r))
+        return k.zeros(x_shape, k.dtype(out[1]))
+    return conj(k, grad_any_qr(k, tuple(conj(k, d) for d in g), x_shape, out))
+
+
+def grad_any_qr(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
+    """:func:`grad_qr` of conjugate cotangents."""
+    (g_q, g_r), (q, r), (m, n) = g, out, x_shape[-2:]
     if m < n:
         square = columns(k, r, 0, m)
         if g_r is None:
@@ -372,7 +399,7 @@ def grad_qr(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
         else:
             grad_rest = columns(k, g_r, m, n)
             rest = k.matmul(q, grad_rest)
-            from_rest = matmul_chain(k, q, columns(k, r, m, n), transpose(k, grad_rest))
+            from_rest = matmul_chain(k, q, columns(k, r, m, n), adjoint(k, grad_rest))
             first = grad_tall_qr(k, sum_terms(k, (g_q, from_rest)), columns(k, g_r, 0, m), q, square, x_shape)
         return k.concat([first, rest], len(x_shape) - 1)
     if q.shape[-1] > n:
@@ -384,16 +411,18 @@ def grad_qr(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
 
 def grad_eigh(k: Any, g: Any, out: Any) -> Any:
     """``V (diag(g_values) + V^T g_vectors over gaps) V^T``, made symmetric."""
-    (g_values, g_vectors), (values, vectors) = g, out
+    (g_values, g_vectors), (values, vectors) = (g[0], conj(k, g[1])), out
     if 0 in vectors.shape:
         return k.zeros(vectors.shape, k.dtype(vectors))
-    back = transpose(k, vectors)
-    inner = None if g_values is None else diagonal_matrices(k, g_values)
+    back = adjoint(k, vectors)
+    inner = None if g_values is None else alike(k, diagonal_matrices(k, g_values), vectors)
     if g_vectors is not None:
         equal = equal_pairs(k, values, values.shape[-1])
         unknown = unknown_where(k, equal, (g_vectors,), g_values)
+        if is_complex(k, vectors):
+            g_vectors = with_phase(k, g_vectors, vectors, turning(k, vectors, g_vectors))
         inner = sum_terms(k, (inner, over_gaps(k, k.matmul(back, g_vectors), values, equal, unknown)))
-    return symmetric(k, matmul_chain(k, vectors, inner, back))
+    return conj(k, symmetric(k, matmul_chain(k, vectors, inner, back)))
 
 
 def tangent_eigh(k: Any, t: Any, out: Any) -> Any:
@@ -406,10 +435,47 @@ def eigh_tangents(k: Any, t: Any, out: Any, instead: Any) -> Any:
     values, vectors = out
     if 0 in vectors.shape:
         return values, vectors
-    moved = matmul_chain(k, transpose(k, vectors), symmetric(k, t), vectors)
+    moved = matmul_chain(k, adjoint(k, vectors), symmetric(k, t), vectors)
     rank = len(moved.shape)
     turn = over_gaps(k, moved, values, equal_pairs(k, values, values.shape[-1]), instead)
-    return k.diagonal(moved, 0, rank - 2, rank - 1), k.matmul(vectors, turn)
+    pushed = k.matmul(vectors, turn)
+    if is_complex(k, vectors):
+        pushed = k.add(pushed, k.mul(vectors, phase_tangent(k, pushed, vectors)))
+    return real_part(k, k.diagonal(moved, 0, rank - 2, rank - 1)), pushed
+
+
+def grad_eig(k: Any, g: Any, out: Any) -> Any:
+    """``V^-T (diag(g_values) + V^T g_vectors over gaps) V^T``, after what length and phase of vectors do not keep.
+
+    Not a conjugate: but for them, ``eig`` is holomorphic.
+    """
+    (g_values, g_vectors), (values, vectors) = g, out
+    if 0 in vectors.shape:
+        return k.zeros(vectors.shape, k.dtype(vectors))
+    back = transpose(k, vectors)
+    inner = None if g_values is None else diagonal_matrices(k, g_values)
+    if g_vectors is not None:
+        equal = equal_pairs(k, values, values.shape[-1])
+        unknown = unknown_where(k, equal, (g_vectors,), g_values)
+        turned = k.conj(g_vectors)
+        growth = k.real(k.sum(k.mul(k.conj(vectors), turned), (len(vectors.shape) - 2,), True))
+        turned = with_phase(k, turned, vectors, turning(k, vectors, turned))
+        g_vectors = k.conj(k.sub(turned, scaled(k, vectors, growth)))
+        inner = sum_terms(k, (inner, over_gaps(k, k.matmul(back, g_vectors), values, equal, unknown)))
+    return k.matmul(k.solve(back, inner), back)
+
+
+def tangent_eig(k: Any, t: Any, out: Any) -> Any:
+    """The diagonal of ``V^-1 t V`` for the values; for the vectors ``V`` times the rest of it over the gaps."""
+    values, vectors = out
+    if 0 in vectors.shape:
+        return values, vectors
+    moved, rank = k.solve(vectors, k.matmul(t, vectors)), len(vectors.shape)
+    turn = over_gaps(k, moved, values, equal_pairs(k, values, values.shape[-1]), float("nan"))
+    pushed = k.matmul(vectors, turn)
+    growth = k.real(k.sum(k.mul(k.conj(vectors), pushed), (rank - 2,), True))
+    pushed = k.add(k.sub(pushed, scaled(k, vectors, growth)), k.mul(vectors, phase_tangent(k, pushed, vectors)))
+    return k.diagonal(moved, 0, rank - 2, rank - 1), pushed
 
 
 def grad_svd(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
@@ -418,49 +484,51 @@ def grad_svd(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
     Where both kinds of vectors turn together, the divisor is the difference of two values, where they turn against each
     other, the sum.
     """
-    (g_u, g_s, g_vh), (u, s, vh), (m, n) = g, out, x_shape[-2:]
+    (g_u, g_s, g_vh), (u, s, vh), (m, n) = (conj(k, g[0]), g[1], conj(k, g[2])), out, x_shape[-2:]
     if 0 in x_shape:
-        return k.zeros(x_shape, k.dtype(s))
+        return k.zeros(x_shape, k.dtype(u))
     inner = s.shape[-1]
     u, g_u = first_vectors(k, u, g_u, inner)
-    v, g_v = first_vectors(k, transpose(k, vh), None if g_vh is None else transpose(k, g_vh), inner)
-    middle = None if g_s is None else diagonal_matrices(k, g_s)
+    v, g_v = first_vectors(k, adjoint(k, vh), None if g_vh is None else adjoint(k, g_vh), inner)
+    middle = None if g_s is None else alike(k, diagonal_matrices(k, g_s), u)
     if g_u is None and g_v is None:
-        return matmul_chain(k, u, middle, transpose(k, v))
+        return conj(k, matmul_chain(k, u, middle, adjoint(k, v)))
+    equal = equal_pairs(k, s, max(m, n))
+    unknown, sums = unknown_where(k, equal, (g_u, g_v), g_s), inverse_sums(k, s, max(m, n))
+    if is_complex(k, u):  # the right vectors turn with the left ones
+        turn = sum_terms(k, (turning(k, x, d) for x, d in ((u, g_u), (v, g_v)) if d is not None))
+        g_u = with_phase(k, k.zeros(u.shape, k.dtype(u)) if g_u is None else g_u, u, turn)
     turn_u, turn_v = (None if d is None else rotation(k, x, d) for x, d in ((u, g_u), (v, g_v)))
     against = turn_u if turn_v is None else sum_terms(k, (turn_u, k.neg(turn_v)))
     together = sum_terms(k, (turn_u, turn_v))
-    equal = equal_pairs(k, s, max(m, n))
-    unknown, sums = unknown_where(k, equal, (g_u, g_v), g_s), inverse_sums(k, s, max(m, n))
     if g_u is not None and g_v is not None and g_s is None:
         known = k.logical_and(turns_against(k, u, g_u, v, g_v, together), k.greater(sums, 0.0))
         unknown = k.where(known, 0.0, unknown)
-    halves = k.add(over_gaps(k, together, s, equal, unknown), k.mul(against, sums))
+    halves = k.add(over_gaps(k, together, s, equal, unknown), scaled(k, against, sums))
     middle = sum_terms(k, (middle, k.mul(halves, 0.5)))
     result = None
     if g_u is not None and m > inner:
-        result = k.matmul(over_values(k, complement(k, u, g_u), s, g_u, g_s, max(m, n)), transpose(k, v))
+        result = k.matmul(over_values(k, complement(k, u, g_u), s, g_u, g_s, max(m, n)), adjoint(k, v))
     if g_v is not None and n > inner:
         outside = over_values(k, complement(k, v, g_v), s, g_v, g_s, max(m, n))
-        result = sum_terms(k, (result, k.matmul(u, transpose(k, outside))))
-    return sum_terms(k, (result, matmul_chain(k, u, middle, transpose(k, v))))
+        result = sum_terms(k, (result, k.matmul(u, adjoint(k, outside))))
+    return conj(k, sum_terms(k, (result, matmul_chain(k, u, middle, adjoint(k, v)))))
 
 
 def turns_against(k: Any, u: Any, g_u: Any, v: Any, g_v: Any, together: Any) -> Any:
     """Where both kinds of vectors turn together by no more than rounding: functions of ``u @ vh`` do not see it."""
-    sizes = [k.matmul(transpose(k, k.abs(x)), k.abs(d)) for x, d in ((u, g_u), (v, g_v))]
-    size = k.add(*sizes)
+    parts = [k.matmul(transpose(k, sizes(k, x)), sizes(k, d)) for x, d in ((u, g_u), (v, g_v))]
+    size = k.add(*parts)
     bound = k.mul(k.add(size, transpose(k, size)), 4 * max(u.shape[-2], v.shape[-2]) * eps_of(k, u))
-    return k.less_equal(k.abs(together), bound)
+    return k.less_equal(sizes(k, together), bound)
 
 
 def inverse_sums(k: Any, s: Any, n: int) -> Any:
-    """``1 / (s[i] + s[j])``; 0 on the diagonal, and where both values are 0, which are equal then."""
+    """``1 / (s[i] + s[j])``, and 0 where both values are 0, which are equal then."""
     batch, inner = s.shape[:-1], s.shape[-1]
     total = k.add(k.reshape(s, (*batch, 1, inner)), k.reshape(s, (*batch, inner, 1)))
     positive = k.greater(total, k.reshape(rounding_tolerance(k, s, n), (*batch, 1, 1)))
-    apart = k.equal(identity(k, inner, k.dtype(s)), 0.0)
-    return masked_inverse(k, k.logical_and(positive, apart), total)
+    return masked_inverse(k, positive, total)
 
 
 def over_values(k: Any, outside: Any, s: Any, g: Any, g_s: Any, n: int) -> Any:
@@ -470,11 +538,12 @@ def over_values(k: Any, outside: Any, s: Any, g: Any, g_s: Any, n: int) -> Any:
     """
     row = (*s.shape[:-1], 1, s.shape[-1])
     positive = k.reshape(k.greater(s, rounding_tolerance(k, s, n)), row)
-    used = k.max(k.abs(g), (len(g.shape) - 2,), True)
+    used = k.max(sizes(k, g), (len(g.shape) - 2,), True)
     if g_s is not None:
         used = k.add(used, k.reshape(k.abs(g_s), row))
     unknown = k.where(k.not_equal(used, 0.0), float("nan"), k.zeros(row, k.dtype(s)))
-    return k.where(positive, k.mul(outside, masked_inverse(k, positive, k.reshape(s, row))), unknown)
+    inverse = masked_inverse(k, positive, k.reshape(s, row))
+    return k.where(positive, scaled(k, outside, inverse), alike(k, unknown, outside))
 
 
 def tangent_svd(k: Any, t: Any, out: Any, x_shape: Any) -> Any:
@@ -491,34 +560,42 @@ def svd_tangents(k: Any, t: Any, out: Any, x_shape: Any, instead: Any) -> Any:
     if 0 in x_shape:
         return tuple(k.zeros(x.shape, k.dtype(x)) for x in out)
     inner = s.shape[-1]
-    v = transpose(k, vh)
+    v = adjoint(k, vh)
     first_u, first_v = columns(k, u, 0, inner), columns(k, v, 0, inner)
-    moved = matmul_chain(k, transpose(k, first_u), t, first_v)
-    rank, turned = len(moved.shape), transpose(k, moved)
+    moved = matmul_chain(k, adjoint(k, first_u), t, first_v)
+    rank, turned = len(moved.shape), adjoint(k, moved)
     inverse_sum = inverse_sums(k, s, max(m, n))
     unknown = k.where(k.greater(inverse_sum, 0.0), k.add(k.mul(inverse_sum, 0.0), instead), float("nan"))
     gaps = over_gaps(k, k.add(moved, turned), s, equal_pairs(k, s, max(m, n)), unknown)
-    sums = k.mul(k.sub(moved, turned), inverse_sum)
+    sums = scaled(k, k.sub(moved, turned), inverse_sum)
     halves = (k.mul(k.add(gaps, sums), 0.5), k.mul(k.sub(gaps, sums), 0.5))
     positive = k.reshape(k.greater(s, rounding_tolerance(k, s, max(m, n))), (*s.shape[:-1], 1, inner))
     inverse = k.where(positive, masked_inverse(k, positive, k.reshape(s, (*s.shape[:-1], 1, inner))), float("nan"))
 
-    def vectors(x: Any, first: Any, turn: Any, pushed: Any) -> Any:
-        """The tangent of vectors: of the first ones, and of those that only ``full`` adds, which turn the other way."""
-        result = k.matmul(first, turn)
-        if x.shape[-2] == inner:
-            return result
-        outside = k.mul(complement(k, first, pushed), inverse)
-        result = k.add(result, outside)
-        if x.shape[-1] == inner:
-            return result
-        rest = columns(k, x, inner, x.shape[-1])
-        back = k.neg(matmul_chain(k, first, transpose(k, outside), rest))
-        return k.concat([result, back], rank - 1)
+    def outside(first: Any, pushed: Any) -> Any:
+        """What turns vectors out of their space, if it is not the whole one."""
+        return None if first.shape[-2] == inner else scaled(k, complement(k, first, pushed), inverse)
 
-    du = vectors(u, first_u, halves[0], k.matmul(t, first_v))
-    dv = vectors(v, first_v, halves[1], k.matmul(transpose(k, t), first_u))
-    return du, k.diagonal(moved, 0, rank - 2, rank - 1), transpose(k, dv)
+    def all_vectors(x: Any, first: Any, tangent: Any, out_of: Any) -> Any:
+        """The tangents of the first vectors, and of those that only ``full`` adds, which turn the other way."""
+        if x.shape[-1] == inner:
+            return tangent
+        rest = columns(k, x, inner, x.shape[-1])
+        back = k.neg(matmul_chain(k, first, adjoint(k, out_of), rest))
+        if is_complex(k, x):
+            back = k.add(back, k.mul(rest, phase_tangent(k, back, rest)))
+        return k.concat([tangent, back], rank - 1)
+
+    out_u, out_v = outside(first_u, k.matmul(t, first_v)), outside(first_v, k.matmul(adjoint(k, t), first_u))
+    du, dv = (
+        sum_terms(k, (k.matmul(x, turn), out_of))
+        for x, turn, out_of in ((first_u, halves[0], out_u), (first_v, halves[1], out_v))
+    )
+    if is_complex(k, u):
+        turn = phase_tangent(k, du, first_u)
+        du, dv = (k.add(d, k.mul(x, turn)) for d, x in ((du, first_u), (dv, first_v)))
+    values = real_part(k, k.diagonal(moved, 0, rank - 2, rank - 1))
+    return all_vectors(u, first_u, du, out_u), values, adjoint(k, all_vectors(v, first_v, dv, out_v))
 
 
 def first_vectors(k: Any, vectors: Any, g: Any, count: int) -> tuple[Any, Any]:
@@ -529,18 +606,20 @@ def first_vectors(k: Any, vectors: Any, g: Any, count: int) -> tuple[Any, Any]:
     if g is None:
         return first, None
     grad_rest = columns(k, g, count, vectors.shape[-1])
-    return first, k.sub(columns(k, g, 0, count), matmul_chain(k, rest, transpose(k, grad_rest), first))
+    if is_complex(k, rest):
+        grad_rest = with_phase(k, grad_rest, rest, turning(k, rest, grad_rest))
+    return first, k.sub(columns(k, g, 0, count), matmul_chain(k, rest, adjoint(k, grad_rest), first))
 
 
 def rotation(k: Any, vectors: Any, g: Any) -> Any:
     """The part of ``g`` that rotates the vectors among themselves."""
-    inner = k.matmul(transpose(k, vectors), g)
-    return k.sub(inner, transpose(k, inner))
+    inner = k.matmul(adjoint(k, vectors), g)
+    return k.sub(inner, adjoint(k, inner))
 
 
 def complement(k: Any, vectors: Any, g: Any) -> Any:
     """The part of ``g`` outside the space of the vectors."""
-    return k.sub(g, matmul_chain(k, vectors, k.matmul(transpose(k, vectors), g)))
+    return k.sub(g, matmul_chain(k, vectors, k.matmul(adjoint(k, vectors), g)))
 
 
 def grad_solve(k: Any, g: Any, x: Any, out: Any) -> tuple[Any, Any]:
@@ -564,19 +643,24 @@ def grad_inv(k: Any, g: Any, out: Any) -> Any:
 
 def grad_pinv(k: Any, g: Any, x: Any, out: Any) -> Any:
     """The gradient of the inverse, and the parts outside the spaces of rows and of columns."""
-    back, turned = transpose(k, out), transpose(k, g)
+    g = conj(k, g)
+    back, turned = adjoint(k, out), adjoint(k, g)
     result = k.neg(matmul_chain(k, back, g, back))
     outside_columns = k.sub(turned, matmul_chain(k, x, out, turned))
     inside_rows = matmul_chain(k, back, out, turned)
     outside_rows = k.sub(inside_rows, matmul_chain(k, inside_rows, out, x))
-    return k.add(k.add(result, matmul_chain(k, outside_columns, out, back)), outside_rows)
+    return conj(k, k.add(k.add(result, matmul_chain(k, outside_columns, out, back)), outside_rows))
 
 
 def grad_slogdet(k: Any, g: Any, x: Any, out: Any) -> Any:
-    """The transposed inverse; NaN where there is none."""
-    if g[1] is None:
+    """The transposed inverse; NaN where there is none. A real sign is constant, a complex one turns."""
+    g_log = g[1]
+    if is_complex(k, x):
+        zeros = k.zeros(out[1].shape, k.dtype(out[1]))
+        g_log = k.complex(zeros if g_log is None else g_log, zeros if g[0] is None else k.imag(k.mul(g[0], out[0])))
+    elif g_log is None:
         return k.zeros(x.shape, k.dtype(x))
-    grad_log = k.reshape(g[1], (*g[1].shape, 1, 1))
+    grad_log = k.reshape(g_log, (*g_log.shape, 1, 1))
     regular = k.reshape(k.not_equal(out[0], 0.0), grad_log.shape)
     safe = k.where(regular, x, identity(k, x.shape[-1], k.dtype(x)))
     return k.where(regular, k.mul(grad_log, transpose(k, k.inv(safe))), float("nan"))
@@ -589,10 +673,14 @@ def tangent_triangular_solve(k: Any, t: Any, x: Any, out: Any, upper: bool) -> A
 
 
 def tangent_slogdet(k: Any, t: Any, x: Any, out: Any) -> Any:
-    """The sum of the tangent times the gradient; the sign is constant."""
-    gradient = grad_slogdet(k, (None, k.ones(out[1].shape, k.dtype(x))), x, out)
+    """The sum of the tangent times the gradient; a real sign is constant."""
+    gradient = grad_slogdet(k, (None, k.ones(out[1].shape, k.dtype(out[1]))), x, out)
     rank = len(x.shape)
-    return None, k.sum(k.mul(t, gradient), (rank - 2, rank - 1), False)
+    moved = k.sum(k.mul(t, gradient), (rank - 2, rank - 1), False)
+    if not is_complex(k, x):
+        return None, moved
+    turn = k.imag(moved)
+    return k.mul(out[0], k.complex(k.zeros(turn.shape, k.dtype(turn)), turn)), k.real(moved)
 
 
 class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
@@ -600,7 +688,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     # ---- decompositions ----
 
-    @operation(kinds="F", shape=_square, required=True, differentiable=True)
+    @operation(kinds="FC", shape=_square, required=True, differentiable=True)
     def cholesky(self, x: F, /) -> F:
         """The lower triangular matrix whose product with its transpose is the symmetric part of ``x``.
 
@@ -610,7 +698,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(cholesky, x=grad_cholesky)
 
-    @operation(kinds="F", shape=_lu, result=("int64", "same", "same"), differentiable=True)
+    @operation(kinds="FC", shape=_lu, result=("int64", "same", "same"), differentiable=True)
     def lu(self: Any, x: F, /) -> tuple[I, F, F]:
         """An order of the rows of ``x`` in which it is the product of a lower triangular L and an upper triangular U.
 
@@ -629,7 +717,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(lu, x=grad_lu)
 
-    @operation(kinds="F", shape=_qr, result=("same", "same"), required=True, differentiable=True)
+    @operation(kinds="FC", shape=_qr, result=("same", "same"), required=True, differentiable=True)
     def qr(self, x: F, /, complete: bool = False) -> tuple[F, F]:
         """``x`` as the product of a matrix Q with orthonormal columns and an upper triangular R.
 
@@ -642,13 +730,13 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     gradient_rule(qr, x=grad_qr)
 
-    @operation(kinds="F", shape=_svd, result=("same", "same", "same"), required=True, differentiable=True)
+    @operation(kinds="FC", shape=_svd, result=("same", "real", "same"), required=True, differentiable=True)
     def svd(self, x: F, /, full: bool = False) -> tuple[F, F, F]:
         """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in descending order.
 
         ``u`` has as many columns, and ``vh`` as many rows, as the shorter side of ``x``; with ``full`` they are square.
         In each column of ``u`` the first element of at least three tenths of the largest one's size is positive, and
-        the row of ``vh`` turns with it; so it is in the rows of ``vh`` that only ``full`` adds.
+        the row of ``vh`` turns with it (by the conjugate); so it is in the rows of ``vh`` that only ``full`` adds.
         The gradient of the sum of equal values is correct; for that of their vectors, see the module. For the vectors
         that only ``full`` adds, it is correct for functions of the space that they span.
         """
@@ -657,7 +745,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(svd, x=grad_svd)
     tangent(svd, x=tangent_svd)
 
-    @operation(kinds="F", shape=_eigh, result=("same", "same"), required=True, differentiable=True)
+    @operation(kinds="FC", shape=_eigh, result=("real", "same"), required=True, differentiable=True)
     def eigh(self, x: F, /) -> tuple[F, F]:
         """The eigenvalues of the symmetric part of ``x`` in ascending order, and its eigenvectors, the columns.
 
@@ -668,15 +756,32 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(eigh, x=grad_eigh)
     tangent(eigh, x=tangent_eigh)
 
-    @operation(kinds="F", shape=lambda x: _svd(x)[1], differentiable=True)
+    @operation(kinds="FC", shape=lambda x: _svd(x)[1], result="real", differentiable=True)
     def svdvals(self: Any, x: F, /) -> F:
         """The singular values in descending order."""
         return self.svd(x)[1]
 
-    @operation(kinds="F", shape=lambda x: _square(x)[:-1], differentiable=True)
+    @operation(kinds="FC", shape=lambda x: _square(x)[:-1], result="real", differentiable=True)
     def eigvalsh(self: Any, x: F, /) -> F:
         """The eigenvalues of the symmetric part in ascending order."""
         return self.eigh(x)[0]
+
+    @operation(kinds="C", shape=_eigh, result=("same", "same"), differentiable=True)
+    def eig(self, x: F, /) -> tuple[F, F]:
+        """The eigenvalues of ``x``, in ascending order of their real and then their imaginary parts, and eigenvectors.
+
+        Each vector, a column, has length 1, and its first element of at least three tenths of the largest one's size is
+        real and positive. The gradient needs a basis of eigenvectors, and is huge or NaN if there is none.
+        """
+        return without_complex("eig")
+
+    gradient_rule(eig, x=grad_eig)
+    tangent(eig, x=tangent_eig)
+
+    @operation(kinds="C", shape=lambda x: _square(x)[:-1], differentiable=True)
+    def eigvals(self: Any, x: F, /) -> F:
+        """The eigenvalues, in the order of :meth:`eig`."""
+        return self.eig(x)[0]
 
     # ---- solutions and inverses ----
 
@@ -709,7 +814,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(inv, x=grad_inv)
     tangent(inv, x=lambda k, t, out: k.neg(matmul_chain(k, out, t, out)))
 
-    @operation(kinds="F", shape=_inverse, like=("x",), differentiable=True)
+    @operation(kinds="FC", shape=_inverse, like=("x",), differentiable=True)
     def pinv(self: Any, x: F, rtol: F | float, /) -> F:
         """The Moore-Penrose pseudoinverse; singular values up to ``rtol`` times the largest are taken to be 0.
 
@@ -725,13 +830,13 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         counts = self.greater(s, self.mul(self.max(s, (len(s.shape) - 1,), True), part_of_largest))
         inverse = self.where(counts, self.div(1.0, self.where(counts, s, 1.0)), 0.0)
         inverse = self.reshape(inverse, (*inverse.shape, 1))
-        return self.matmul(transpose(self, vh), self.mul(inverse, transpose(self, u)))
+        return self.matmul(adjoint(self, vh), scaled(self, adjoint(self, u), inverse))
 
     gradient_rule(pinv, x=grad_pinv, rtol=lambda k, g: None)
 
     # ---- determinants ----
 
-    @operation(kinds="F", shape=_number, differentiable=True)
+    @operation(kinds="FC", shape=_number, differentiable=True)
     def det(self: Any, x: F, /) -> F:
         """The determinant; 1 for an empty matrix.
 
@@ -743,7 +848,7 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(det, x=lambda k, g, x: k.mul(k.reshape(g, (*g.shape, 1, 1)), k.cofactors(x)))
     reduction(det, axes=(-2, -1))
 
-    @operation(kinds="F", shape=lambda x: (_number(x), _number(x)), result=("same", "same"), differentiable=True)
+    @operation(kinds="FC", shape=lambda x: (_number(x), _number(x)), result=("same", "real"), differentiable=True)
     def slogdet(self: Any, x: F, /) -> tuple[F, F]:
         """The sign of the determinant and the logarithm of its absolute value: 0 and -inf for a singular matrix.
 
@@ -751,13 +856,14 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         diagonal, sign = pivots(self, upcast_half(self, _checked(x)))
         axis, dtype = (len(sign.shape),), self.dtype(x)
-        sign = self.mul(sign, self.prod(self.sign(diagonal), axis))
-        return self.astype(sign, dtype), self.astype(self.sum(self.log(self.abs(diagonal)), axis), dtype)
+        sign = self.mul(sign, self.prod(directions(self, diagonal), axis))
+        logarithm = self.sum(self.log(sizes(self, diagonal)), axis)
+        return self.astype(sign, dtype), logarithm if is_complex(self, x) else self.astype(logarithm, dtype)
 
     gradient_rule(slogdet, x=grad_slogdet)
     tangent(slogdet, x=tangent_slogdet)
 
-    @operation(kinds="F", shape=_square, differentiable=True)
+    @operation(kinds="FC", shape=_square, differentiable=True)
     def cofactors(self: Any, x: F, /) -> F:
         """The derivatives of ``det``: for each element, the determinant without its row and column.
 
@@ -778,13 +884,14 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         unit = identity(self, n, self.dtype(wide))
         regular = self.where(singular, unit, wide)
         regular = self.mul(self.reshape(self.det(regular), singular.shape), transpose(self, self.inv(regular)))
-        around = self.matmul(self.matmul(transpose(self, u), wide), transpose(self, vh))
-        sign = self.sign(self.mul(self.det(u), self.det(vh)))
-        singular_cofactors = self.matmul(self.matmul(u, near_diagonal(self, self.where(singular, around, unit))), vh)
+        around = self.matmul(self.matmul(adjoint(self, u), wide), adjoint(self, vh))
+        sign = directions(self, self.mul(self.det(u), self.det(vh)))
+        inner = near_diagonal(self, self.where(singular, around, unit))
+        singular_cofactors = self.matmul(self.matmul(conj(self, u), inner), conj(self, vh))
         singular_cofactors = self.mul(singular_cofactors, self.reshape(sign, singular.shape))
         return self.astype(self.where(singular, singular_cofactors, regular), dtype)
 
-    @operation(kinds="FIB", shape=unchanged)
+    @operation(kinds="FCIB", shape=unchanged)
     def stop_gradient(self, x: Any, /) -> Any:
         """``x`` as a constant at every level of differentiation."""
         return x

@@ -110,6 +110,11 @@ class Operation:
         return not {"real", "complex"} & {*self.results}
 
     @cached_property
+    def needs_complex(self) -> bool:
+        """Whether only backends with complex dtypes can have it."""
+        return self.kinds == "C" or "complex" in self.results
+
+    @cached_property
     def optional(self) -> tuple[str, ...]:
         """The operands that may be absent (None)."""
         return tuple(n for n in self.operands if self.parameters[n].default is None)

@@ -100,7 +100,7 @@ def isclose(
     if has_wide_integers(x, y):
         return in_float64(isclose, x, y, rtol=rtol, atol=atol, equal_nan=equal_nan)
     _check_tolerances("isclose", rtol, atol)
-    a, b = promote_operands("isclose", x, y, kinds="F")
+    a, b = promote_operands("isclose", x, y, kinds="FC")
     a = a if is_tensor(a) else asarray(a, dtype=b.dtype, backend=b.backend)
     b = b if is_tensor(b) else asarray(b, dtype=a.dtype, backend=a.backend)
     near = less_equal(abs(subtract(a, b)), add(multiply(abs(b), rtol), atol))

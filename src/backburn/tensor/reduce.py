@@ -398,7 +398,7 @@ def average(
         again: Any = average
         return in_float64(lambda x, w: again(x, axis, weights=w, returned=returned, keepdims=keepdims), x, weights)
     flags("average", returned=returned, keepdims=keepdims)
-    y: Any = kind_operand("average", x, "FI")
+    y: Any = kind_operand("average", x, "FCI")
     axes = axes_of("average", y, axis)
     if weights is None:
         found: Any = mean(y, axis=axes, keepdims=keepdims)
@@ -406,7 +406,7 @@ def average(
             return found
         count = float(math.prod(y.shape[a] for a in axes))
         return found, create("full", found.backend, shape=found.shape, value=count, dtype=found.dtype)
-    y, factors = promote_operands("average", y, kind_operand("average", weights, "FI"), kinds="F")
+    y, factors = promote_operands("average", y, kind_operand("average", weights, "FI"), kinds="FC")
     dtype = y.dtype
     y, factors = upcast_half(y), _broadcast_weights(x, upcast_half(factors), axis)
     total = call("sum", factors, axis=axes, keepdims=keepdims)

@@ -14,6 +14,7 @@ from backburn.tensor.core.dispatch import (
     cast,
     create,
     float_operand,
+    inexact_operand,
     kind_operand,
     promote_operands,
     tensor_operand,
@@ -269,7 +270,7 @@ def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: Any = 1, **
         refuse(gradient, (), wrong)
     if has_wide_integers(x, *spacing):
         return in_float64(lambda x, *spacing: gradient(x, *spacing, axis=axis, edge_order=edge_order), x, *spacing)
-    y: Any = upcast_half(float_operand("gradient", x))
+    y: Any = upcast_half(inexact_operand("gradient", x))
     axes = axes_of("gradient", y, axis)
     if isinstance(axis, Sequence):  # in the given order
         axes = tuple(axis_of("gradient", y, a) for a in axis)
@@ -322,7 +323,7 @@ def _slopes(x: Any, y: Any, axis: int, step: Any, edge_order: int) -> Any:
     if edge_order == 2:
         ends[0] = ends[0] + (ends[0] - secant(1)) * share(0, 1, 1)
         ends[1] = ends[1] + (ends[1] - secant(n - 3)) * share(n - 2, n - 3, 1)
-    return cast(call("concat", [ends[0], inside, ends[1]], axis=axis), float_operand("gradient", x).dtype)
+    return cast(call("concat", [ends[0], inside, ends[1]], axis=axis), inexact_operand("gradient", x).dtype)
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: int = -1) -> FloatTensor:
@@ -341,8 +342,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: i
     """
     if has_wide_integers(y, x):
         return in_float64(trapezoid, y, x, dx=dx, axis=axis)
-    given = [kind_operand("trapezoid", t, "FI") for t in (y, x) if t is not None]
-    values, *places = promote_operands("trapezoid", *given, kinds="F")
+    given = [kind_operand("trapezoid", t, "FCI") for t in (y, x) if t is not None]
+    values, *places = promote_operands("trapezoid", *given, kinds="FC")
     dtype, along = values.dtype, axis_of("trapezoid", values, axis)
     length = values.shape[along]
     steps: Any = number("trapezoid", "dx", dx)

@@ -331,7 +331,7 @@ def test_no_operation_waits_unless_its_shape_depends_on_data(k: Any, cupy: Any) 
     may |= {"quantize", "quantize_between", "fake_quantize_between", "fake_quantize"}
     waited = set()
     for name, samples in SAMPLES.items():
-        if OPERATIONS[name].family == "complex_numbers":  # which the backend does not have
+        if OPERATIONS[name].needs_complex:  # which the backend does not have
             continue
         for sample in samples.cases[:4]:
             operands = to_primitives(k, operands_of(name, sample, "float32"))

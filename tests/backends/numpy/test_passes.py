@@ -273,6 +273,25 @@ def test_a_pass_that_fails_names_the_call(monkeypatch: pytest.MonkeyPatch) -> No
     assert "float32[40,40]" in str(caught.value)
 
 
+def test_comparisons_of_another_pass_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Any, row: Any) -> Any:
+        y = x * row
+        above = y > bb.mean(y, axis=-1, keepdims=True)
+        found = bb.sum(bb.where(above, y, 0.5), axis=0)  # which another pass reads
+        return found, bb.where(above, bb.tanh(y - found), y * 2.0)
+
+    inputs = [numbers(np.random.default_rng(2), shape, "float32", False) for shape in ((33, 40), (40,))]
+    expected, _ = replayed(function, inputs, "capture(numpy, join=false)")
+    with guarded():
+        found, captured = replayed(function, inputs, "capture(numpy)")
+    assert differences(found, expected, "float32") == ""
+    assert captured.plan().count("greater(") == 2
+    assert captured.plan().count("pass ") == 2
+    plant(monkeypatch, partition.Partition, "_repeated", "one.operands, step.place", "one.operands[::-1], step.place")
+    found, _ = replayed(function, inputs, "capture(numpy)")
+    assert differences(found, expected, "float32") != ""
+
+
 def test_replays_have_the_same_bits_on_any_number_of_threads() -> None:
     function, inputs = graph(3, (67, 64), "float32")
     found = []

@@ -154,7 +154,7 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
     (_EVERY, lambda op, cases: not cases and op.name == "empty", "its values are left open"),
     (_EVERY, lambda op, cases: not cases, UNEXPLAINED),
     # Gradients.
-    (f"{_GRADIENT} large_gradient", lambda op, _: op.family == "complex_numbers",
+    (f"{_GRADIENT} large_gradient", lambda op, _: op.needs_complex,
      "derivatives by complex numbers are not compared with differences"),
     (_GRADIENT, lambda op, cases: not op.differentiable, "not differentiable"),
     (_GRADIENT, lambda op, cases: not any(map(leaves, cases)), "samples without float operands"),

@@ -26,17 +26,22 @@ def definite(*shape: int) -> Array:
 
 def symmetric(x: Array) -> Array:
     """The symmetric part."""
-    return (x + np.matrix_transpose(x)) / 2
+    return np.asarray((x + adjoint(x)) / 2)
+
+
+def adjoint(x: Array) -> Array:
+    """The transposed conjugate."""
+    return np.conj(np.matrix_transpose(x))
 
 
 def column_signs(vectors: Array) -> Array:
-    """The sign, in each column, of the first element of at least three tenths of the largest."""
-    result = np.ones((*vectors.shape[:-2], 1, vectors.shape[-1]))
+    """What makes, in each column, the first element of at least three tenths of the largest positive."""
+    result = np.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), vectors.dtype)
     if 0 in vectors.shape:
         return result
     for place in np.ndindex(*vectors.shape[:-2]):
         for j, column in enumerate(vectors[place].T):
-            result[(*place, 0, j)] = next(np.sign(e) for e in column if abs(e) >= 0.3 * abs(column).max())
+            result[(*place, 0, j)] = next(np.conj(np.sign(e)) for e in column if abs(e) >= 0.3 * abs(column).max())
     return result
 
 
@@ -98,8 +103,9 @@ def qr(x: Array, complete: bool = False) -> tuple[Array, Array]:
     q, r = np.linalg.qr(x, mode="complete" if complete else "reduced")
     inner = min(x.shape[-2:])
     signs = column_signs(q)
-    signs[..., 0, :inner] = np.where(np.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1)
-    return q * signs, r * np.matrix_transpose(signs)
+    diagonal = np.diagonal(r, axis1=-2, axis2=-1)
+    signs[..., 0, :inner] = np.where(diagonal == 0, 1, np.sign(diagonal))
+    return q * signs, r * adjoint(signs)
 
 
 samples(
@@ -126,8 +132,8 @@ def svd(x: Array, full: bool = False) -> tuple[Array, Array, Array]:
     """NumPy's decomposition, with the signs of the left vectors."""
     u, s, vh = np.linalg.svd(x, full_matrices=full)
     left, inner = column_signs(u), s.shape[-1]
-    right = np.concat([left[..., :inner], column_signs(np.matrix_transpose(vh))[..., inner:]], axis=-1)
-    return u * left, s, vh * np.matrix_transpose(right)
+    right = np.concat([left[..., :inner], column_signs(adjoint(vh))[..., inner:]], axis=-1)
+    return u * left, s, vh * adjoint(right)
 
 
 samples(
@@ -167,6 +173,25 @@ samples(
     gradient_tolerance=20.0,
     because=CONDITION,
 )
+
+
+def eig(x: Array) -> tuple[Array, Array]:
+    """NumPy's decomposition, with the phases and in the order of the contract."""
+    values, vectors = np.linalg.eig(x)
+    order = np.lexsort((values.imag, values.real), axis=-1)
+    vectors = np.take_along_axis(vectors, order[..., None, :], -1)
+    return np.take_along_axis(values, order, -1), vectors * column_signs(vectors)
+
+
+SPECTRA = (
+    case(matrix(3, 3) + 0.3j * real(3, 3, seed=1)),
+    case(matrix(2, 2, 2) + 0.3j * real(2, 2, 2, seed=1)),
+    case(np.array([[2j]])),
+    case(np.zeros((0, 0), np.complex128)),
+    case(np.zeros((0, 2, 2), np.complex128)),
+)
+samples("eig", eig, *SPECTRA, tolerance=100.0, gradient_tolerance=20.0, because=CONDITION)
+samples("eigvals", lambda x: eig(x)[0], *SPECTRA, tolerance=50.0, gradient_tolerance=20.0, because=CONDITION)
 TWIN = np.array([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
 samples(
     "svdvals",
@@ -254,7 +279,7 @@ samples(
 def det(x: Array) -> Array:
     """The sum over all permutations."""
     n = x.shape[-1]
-    total = np.zeros(x.shape[:-2])
+    total = np.zeros(x.shape[:-2], x.dtype)
     for order in itertools.permutations(range(n)):
         crossed = sum(order[i] > order[j] for i in range(n) for j in range(i + 1, n))
         factors = [x[..., i, j] for i, j in enumerate(order)]
@@ -265,7 +290,7 @@ def det(x: Array) -> Array:
 def cofactors(x: Array) -> Array:
     """The signed determinants of the matrix without a row and a column."""
     n = x.shape[-1]
-    result = np.zeros(x.shape)
+    result = np.zeros(x.shape, x.dtype)
     for i, j in np.ndindex(n, n):
         left = np.delete(np.delete(x, i, -2), j, -1)
         result[..., i, j] = (-1) ** (i + j) * det(left)

@@ -48,6 +48,7 @@ RAISING = frozenset(
         *("ctc_loss", "ctc_loss_backward", "categorical"),
         *("cholesky", "lu", "qr", "svd", "svdvals", "eigh", "eigvalsh", "solve", "triangular_solve", "inv", "pinv"),
         *("det", "slogdet", "cofactors", "quantize", "quantize_between", "fake_quantize", "fake_quantize_between"),
+        *("eig", "eigvals"),
     }
 )
 #: By how much the cut axis is longer when shape rules are asked where results have it.

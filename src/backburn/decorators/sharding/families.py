@@ -33,8 +33,9 @@ sharding("diagonal", along("axis1", "axis2"))
 
 # Matrices, which are the last two axes.
 for name in (
-    "triu", "tril", "cholesky", "lu", "qr", "svd", "svdvals", "eigh", "eigvalsh", "inv", "det", "slogdet",
-    "cofactors", "solve", "triangular_solve", "scaled_dot_product_attention", "scaled_dot_product_attention_backward",
+    "triu", "tril", "cholesky", "lu", "qr", "svd", "svdvals", "eig", "eigvals", "eigh", "eigvalsh", "inv",
+    "det", "slogdet", "cofactors", "solve", "triangular_solve",
+    "scaled_dot_product_attention", "scaled_dot_product_attention_backward",
 ):  # fmt: skip
     sharding(name, broadcasting(2))
 

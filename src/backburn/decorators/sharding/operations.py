@@ -21,7 +21,8 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
     """The method of ``Sharded`` for an operation."""
     rule, own = rule_of(entry.name), DIRECT.get(entry.name)
     alike = rule is elementwise and "Q" not in entry.kinds
-    has_body = not entry.required and entry.name != "complex"  # which backends with complex dtypes implement
+    # `complex` and `eig` have none: backends with complex dtypes implement them.
+    has_body = not entry.required and entry.name not in ("complex", "eig")
 
     def run(level: Sharded, operands: Any, attributes: Any, plan: Plan, cuts: Cuts, shapes: Any, key: Any) -> Any:
         found = level.run(entry, operands, attributes, plan, cuts, shapes)

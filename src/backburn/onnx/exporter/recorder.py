@@ -239,7 +239,7 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
             return self._constant(operands[0], self._inner.from_numpy(*operands))
         if entry.results[0] == "host":
             return self._read(name, operands)
-        if entry.family == "complex_numbers":
+        if entry.needs_complex:
             raise Unsupported(f"export: {name} computes with complex numbers at {call_site()}; {_REAL}")
         if entry.family == "random":
             raise Unsupported(

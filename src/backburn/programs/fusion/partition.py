@@ -124,6 +124,7 @@ class Partition:
     def __init__(self, program: Program, k: Any, knows: Knows | None = None) -> None:
         """With ``knows``, calls join whose operands broadcast or whose rows are reduced."""
         self._k = k
+        self._program = program
         self._has_rows = knows is not None
         self._knows = knows
         self._count = 0
@@ -184,24 +185,13 @@ class Partition:
         """Give the call at that place of the program a group; raises :class:`NotJoined`."""
         space, step = self._step(call)
         step.place = place
-        group = Group(space, self._count, [step], is_update=not self._state.isdisjoint(call.writes))
-        needed = set[Group]()
-        for x in step.operands:
-            if not isinstance(x, Operand) or x.value.__class__ is not Variable:
-                continue
-            home = self.homes.get(x.value)
-            if home is None:
-                group.outer |= self._after.get(x.value, set())
-            elif home[1] is x.extent and x.extent in (Extent.FULL, Extent.ROW):
-                group.direct.add(_whole(home[0]))
-            else:
-                group.outer.add(_whole(home[0]))
-            if x.value.dtype.kind == "bool":  # in a pass a bool is a float: it may only come from there
-                if home is None or _whole(home[0]) not in group.direct:
-                    raise NotJoined("it reads a bool, which no call of a group makes")
-                needed.add(_whole(home[0]))
+        repeated = list[Step]()
+        group, needed = self._alone(space, [step])
         if len(needed) > 1 or any(not self._may_merge(group, other) for other in needed):
-            raise NotJoined("it reads a bool that another group makes")
+            repeated = self._repeated(space, step)
+            group, needed = self._alone(space, [*repeated, step])
+            if needed:
+                raise NotJoined("it reads a bool that another group makes")
         read = [x.value for x in step.operands if isinstance(x, Operand) and x.extent is Extent.FULL]
         near = group.direct | {_whole(self._readers[x]) for x in read if x.__class__ is Variable and x in self._readers}
         candidates = sorted((g for g in near - needed if g.space == space), key=lambda g: -g.number)
@@ -222,10 +212,44 @@ class Partition:
             self._count += 1
         for other in group.direct:
             _whole(other).is_read = True
-        for v, extent in step.made.items():
-            self.homes[v] = group, extent
+        for one in (*repeated, step):
+            self.homes.update((v, (group, extent)) for v, extent in one.made.items())
         if group.has_rows:
             self._readers.update((x, group) for x in read if x.__class__ is Variable)
+
+    def _alone(self, space: Space, steps: list[Step]) -> tuple[Group, set[Group]]:
+        """A new group of steps, and the groups that make the bools that it reads."""
+        is_update = any(not self._state.isdisjoint(step.call.writes) for step in steps)
+        group, needed = Group(space, self._count, steps, is_update=is_update), set[Group]()
+        own = {v for step in steps for v in step.results}
+        for x in (x for step in steps for x in step.operands):
+            if not isinstance(x, Operand) or x.value.__class__ is not Variable or x.value in own:
+                continue
+            home = self.homes.get(x.value)
+            if home is None:
+                group.outer |= self._after.get(x.value, set())
+            elif home[1] is x.extent and x.extent in (Extent.FULL, Extent.ROW):
+                group.direct.add(_whole(home[0]))
+            else:
+                group.outer.add(_whole(home[0]))
+            if x.value.dtype.kind == "bool":  # in a pass a bool is a float: it may only come from there
+                if home is None or _whole(home[0]) not in group.direct:
+                    raise NotJoined("it reads a bool, which no call of a group makes")
+                needed.add(_whole(home[0]))
+        return group, needed
+
+    def _repeated(self, space: Space, step: Step) -> list[Step]:
+        """The comparisons of other groups that a step reads, once more for it: cheap, and no pass writes bools."""
+        found = list[Step]()
+        for i, x in enumerate(step.operands):
+            if not self._has_rows or not isinstance(x, Operand) or x.value.__class__ is not Variable:
+                continue
+            if x.value.dtype.kind == "bool" and (home := self.homes[x.value][0]).space == space:
+                one = next(s for s in _whole(home).steps if x.value in s.made)
+                again = self._program.variable(x.value.shape, x.value.dtype)
+                found.append(Step(replace(one.call, results=again), one.extent, one.operands, step.place))
+                step.operands[i] = Operand(again, x.extent)
+        return found
 
     def _may_merge(self, group: Group, other: Group) -> bool:
         """Whether two groups may be one: no other call has to be made between them."""

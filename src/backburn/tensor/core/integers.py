@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn.base.contexts import default_float
-from backburn.base.dtypes import DType, IntDType, float64
+from backburn.base.dtypes import ComplexDType, DType, IntDType, complex128, complex_of, float64
 from backburn.tensor.core.wrapping import CLASSES, is_tensor
 
 #: The digits, in bits, of float dtypes.
@@ -57,25 +57,33 @@ def has_wide_integers(*operands: Any) -> bool:
 def in_float64(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
     """The results of a function of int tensors, and others, with ``options``, which computes in float64.
 
-    They are cast to what they would have been: the float dtype of the float tensors, or the default.
+    They are cast to what they would have been: the float dtype of the float tensors, or the default, or the complex one
+    of these parts.
     """
     from backburn.tensor.core.dispatch import cast, common_dtype
 
     tensors = [x for x in operands if is_tensor(x)]
     dtype = common_dtype("in_float64", tensors)
-    if not dtype.is_floating:
+    if isinstance(dtype, ComplexDType):
+        dtype = dtype.part
+    elif not dtype.is_floating:
         dtype = default_float(tensors[0]._backend)
 
     def narrow(result: Any) -> Any:
         if is_tensor(result):
-            return cast(result, dtype) if result._dtype is float64 else result
+            narrowed = {float64: dtype, complex128: complex_of(dtype)}
+            return cast(result, narrowed.get(result._dtype, result._dtype))
         if isinstance(result, tuple):
             made = [narrow(x) for x in result]
             return type(result)(*made) if hasattr(result, "_fields") else tuple(made)
         return result
 
-    wide = (cast(x, float64) if is_tensor(x) and x._dtype.kind != "bool" else x for x in operands)
-    return narrow(function(*wide, **options))
+    def widened(x: Any) -> Any:
+        if not is_tensor(x) or x._dtype.kind == "bool":
+            return x
+        return cast(x, complex128 if x._dtype.kind == "complex" else float64)
+
+    return narrow(function(*map(widened, operands), **options))
 
 
 def compared(name: str, x: Any, y: Any) -> Any:

@@ -11,10 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburn.base.contexts import DECOMPOSED
+from backburn.base.dtypes import complex_of
 from backburn.base.errors import ShapeError
 from backburn.hints.arguments import explained
 from backburn.ops.table import OPERATIONS
-from backburn.tensor.core.dispatch import call, float_operand, inexact_operand
+from backburn.tensor.complex_numbers import conj
+from backburn.tensor.core.complex_numbers import converted
+from backburn.tensor.core.dispatch import call, float_operand, inexact_operand, upcast_half
 from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import one_of
@@ -22,7 +25,7 @@ from backburn.tensor.index import one_hot
 from backburn.tensor.linalg.products import matrix_transpose
 
 if TYPE_CHECKING:
-    from backburn.tensor.classes import FloatTensor, Tensor
+    from backburn.tensor.classes import ComplexTensor, FloatTensor, Tensor
 
 
 class LUResult(NamedTuple):
@@ -48,6 +51,13 @@ class SVDResult(NamedTuple):
     Vh: FloatTensor
 
 
+class EigResult(NamedTuple):
+    """Each eigenvalue belongs to a column of the eigenvectors."""
+
+    eigenvalues: ComplexTensor
+    eigenvectors: ComplexTensor
+
+
 class EighResult(NamedTuple):
     """Each eigenvalue belongs to a column of the eigenvectors."""
 
@@ -62,12 +72,17 @@ def check_square(name: str, x: Any) -> None:
 
 
 def matrices(name: str, value: Any) -> Any:
-    """``value`` as a float tensor of at least two axes, or a complex one if the operation ``name`` takes it."""
-    is_open = name in OPERATIONS and "C" in OPERATIONS[name].kinds
+    """``value`` as a float or complex tensor of at least two axes; a float one if ``name`` is an operation of these."""
+    is_open = name not in OPERATIONS or "C" in OPERATIONS[name].kinds
     x = inexact_operand(name, value) if is_open else float_operand(name, value)
     if x.ndim < 2:
         raise ShapeError(f"{name}: a matrix has two axes at least. Operand: {describe((value,))}")
     return x
+
+
+def adjoint(x: Any) -> Any:
+    """The transposed conjugate."""
+    return matrix_transpose(conj(x))
 
 
 # ---- decompositions ----
@@ -76,7 +91,8 @@ def matrices(name: str, value: Any) -> Any:
 def cholesky(x: Tensor, /, *, upper: bool = False) -> FloatTensor:
     """The lower triangular L with ``L @ L.T`` equal to the symmetric matrix ``x``; with ``upper``, its transpose.
 
-    If a matrix is not symmetric, its symmetric part ``(x + x.T) / 2`` is factored; the gradient is symmetric. Raises
+    If a matrix is not symmetric, its symmetric part ``(x + x.T) / 2`` is factored; the gradient is symmetric. For
+    complex matrices, here and below, read Hermitian for symmetric, and adjoint for transpose. Raises
     :class:`LinearAlgebraError` for a matrix that is not positive definite.
 
         >>> import backburn as bb
@@ -86,7 +102,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> FloatTensor:
     if has_wide_integers(x):
         return in_float64(cholesky, x, upper=upper)
     lower = call("cholesky", matrices("cholesky", x))
-    return matrix_transpose(lower) if upper else lower
+    return adjoint(lower) if upper else lower
 
 
 def lu(x: Tensor, /) -> LUResult:
@@ -132,11 +148,12 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition: ``U``, the values ``S`` in descending order, and ``Vh``.
 
     U and Vh are square; with ``full_matrices=False`` they are only as large as the shorter side of ``x``. The first
-    large element of each column of U is positive. Gradients are correct where the values are distinct and nonzero.
+    large element of each column of U is positive, which fixes the phases of complex vectors. Gradients are correct
+    where the values are distinct and nonzero.
     Vectors of zero values, and of values that are equal up to rounding, have no derivative: there ``backward`` gives
     NaN, unless no gradient reaches them. Functions of values and vectors that have a first or second derivative, such
-    as ``(U * f(S)) @ Vh``, get it from transforms (:func:`backburn.grad`, :func:`backburn.hessian` and others), the
-    second one where no value is 0. (Townsend, Differentiating the singular value decomposition, 2016)
+    as ``(U * f(S)) @ Vh``, get it from transforms (:func:`backburn.grad`, :func:`backburn.hessian` and others) of real
+    matrices, the second one where no value is 0. (Townsend, Differentiating the singular value decomposition, 2016)
 
         >>> import backburn as bb
         >>> x = bb.asarray([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
@@ -146,8 +163,9 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """
     if has_wide_integers(x):
         return in_float64(svd, x, full_matrices=full_matrices)
-    result = SVDResult(*call("svd", matrices("svd", x), full=bool(full_matrices)))
-    note_decomposition(result.S, vectors=True)
+    y = matrices("svd", x)
+    result = SVDResult(*call("svd", y, full=bool(full_matrices)))
+    note_decomposition(result.S, y, vectors=True)
     return result
 
 
@@ -160,8 +178,9 @@ def svdvals(x: Tensor, /) -> FloatTensor:
     """
     if has_wide_integers(x):
         return in_float64(svdvals, x)
-    result: Any = call("svdvals", matrices("svdvals", x))
-    note_decomposition(result)
+    y = matrices("svdvals", x)
+    result: Any = call("svdvals", y)
+    note_decomposition(result, y)
     return result
 
 
@@ -179,8 +198,9 @@ def eigh(x: Tensor, /, *, UPLO: str | None = None) -> EighResult:
     """
     if has_wide_integers(x):
         return in_float64(eigh, x, UPLO=UPLO)
-    result = EighResult(*call("eigh", _symmetric_from_triangle("eigh", matrices("eigh", x), UPLO)))
-    note_decomposition(result.eigenvalues, vectors=True)
+    y = _symmetric_from_triangle("eigh", matrices("eigh", x), UPLO)
+    result = EighResult(*call("eigh", y))
+    note_decomposition(result.eigenvalues, y, vectors=True)
     return result
 
 
@@ -193,15 +213,53 @@ def eigvalsh(x: Tensor, /, *, UPLO: str | None = None) -> FloatTensor:
     """
     if has_wide_integers(x):
         return in_float64(eigvalsh, x, UPLO=UPLO)
-    result: Any = call("eigvalsh", _symmetric_from_triangle("eigvalsh", matrices("eigvalsh", x), UPLO))
-    note_decomposition(result)
+    y = _symmetric_from_triangle("eigvalsh", matrices("eigvalsh", x), UPLO)
+    result: Any = call("eigvalsh", y)
+    note_decomposition(result, y)
     return result
 
 
-def note_decomposition(values: Any, vectors: bool = False) -> None:
-    """Tell the derivatives that are running of eigenvalues or singular values, some of which may be equal."""
-    for found in DECOMPOSED.get():
-        found.append((values, vectors))
+def eig(x: Tensor, /) -> EigResult:
+    """The eigenvalues of square matrices and their eigenvectors as columns, which are complex.
+
+    The values are in ascending order of their real parts, then of their imaginary parts. Each vector has length 1, and
+    its first large element is real and positive, so that any function of vectors has a gradient; it is NaN where values
+    are equal, unless no gradient reaches their vectors. A matrix without a basis of eigenvectors has no derivative: the
+    gradient is huge or NaN. For symmetric and Hermitian matrices, use :func:`eigh`.
+
+        >>> import backburn as bb
+        >>> values, vectors = bb.linalg.eig(bb.asarray([[0.0, -1.0], [1.0, 0.0]]))
+        >>> values.tolist(), bb.imag(vectors[1] * 2.0**0.5).numpy().round(4).tolist()
+        ([-1j, 1j], [1.0, -1.0])
+    """
+    if has_wide_integers(x):
+        return in_float64(eig, x)
+    return EigResult(*call("eig", _complex_matrices("eig", x)))
+
+
+def eigvals(x: Tensor, /) -> ComplexTensor:
+    """The eigenvalues of square matrices, in the order of :func:`eig`.
+
+    >>> import backburn as bb
+    >>> bb.linalg.eigvals(bb.asarray([[0.0, -1.0], [1.0, 0.0]])).tolist()
+    [-1j, 1j]
+    """
+    if has_wide_integers(x):
+        return in_float64(eigvals, x)
+    return call("eigvals", _complex_matrices("eigvals", x))
+
+
+def _complex_matrices(name: str, x: Any) -> Any:
+    """Matrices in the complex dtype of at least 32 bits for each part."""
+    y = upcast_half(matrices(name, x))
+    return y if y.dtype.kind == "complex" else converted(y, complex_of(y.dtype))
+
+
+def note_decomposition(values: Any, of: Any, vectors: bool = False) -> None:
+    """Tell the derivatives that are running of values of real matrices ``of``, some of which may be equal."""
+    if of.dtype.kind == "float":
+        for found in DECOMPOSED.get():
+            found.append((values, vectors))
 
 
 def _symmetric_from_triangle(name: str, x: Any, UPLO: str | None) -> Any:
@@ -210,4 +268,4 @@ def _symmetric_from_triangle(name: str, x: Any, UPLO: str | None) -> Any:
         return x
     triangle, inside = ("tril", -1) if one_of(name, "UPLO", UPLO, ("L", "U"), of=(x,)) == "L" else ("triu", 1)
     check_square(name, x)
-    return call(triangle, x, offset=0) + matrix_transpose(call(triangle, x, offset=inside))
+    return call(triangle, x, offset=0) + adjoint(call(triangle, x, offset=inside))

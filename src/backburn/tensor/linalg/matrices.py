@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backburn.base.dtypes import float64
+from backburn.base.dtypes import complex128, float64
 from backburn.base.errors import AxisError
 from backburn.tensor.arithmetic import maximum
 from backburn.tensor.core.dispatch import call, cast, create, kind_operand, upcast_half
@@ -19,7 +19,7 @@ from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axes_of, integer, integers_of, one_of
 from backburn.tensor.linalg.decompositions import check_square, matrices, svdvals
 from backburn.tensor.linalg.solve import inv, solve
-from backburn.tensor.reduce import max, sum
+from backburn.tensor.reduce import max, sum, vector_norm
 from backburn.tensor.shape import expand_dims, moveaxis
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
         >>> bb.linalg.matrix_power(bb.asarray([[1, 1], [0, 1]]), 5).tolist()
         [[1, 5], [0, 1]]
     """
-    base, n = kind_operand("matrix_power", x, "FI"), integer("matrix_power", "n", n)
+    base, n = kind_operand("matrix_power", x, "FCI"), integer("matrix_power", "n", n)
     matrices("matrix_power", x)
     check_square("matrix_power", base)
     if n == 0:
@@ -112,16 +112,16 @@ def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
     if 0 in y.shape:
         return y
     a: Any = upcast_half(y)
-    theta, numbers = (5.371920351148152, PADE_13) if a.dtype is float64 else (3.925724783138660, PADE_7)
+    theta, numbers = (5.371920351148152, PADE_13) if a.dtype in (float64, complex128) else (3.925724783138660, PADE_7)
     # By a power of two near the largest element, so that no power of the matrix overflows.
-    largest = _largest(call("abs", constant(a)))
+    largest = _largest(abs(constant(a)))
     finite = call("isfinite", largest)
     top = call("exp2", call("floor", call("log2", call("where", finite & (largest > 0.0), largest, 1.0))))
     a = call("where", finite, a, 0.0) / top
     square = a @ a
     fourth = square @ square
     powers = [square, fourth, fourth @ square]
-    norms = [_largest(sum(call("abs", constant(p)), axis=-2, keepdims=True)) for p in powers[1:]]
+    norms = [_largest(sum(abs(constant(p)), axis=-2, keepdims=True)) for p in powers[1:]]
     size = maximum(norms[0] ** 0.25, norms[1] ** (1.0 / 6.0))
     exponent = call("log2", top) + call("log2", call("where", size > 0.0, size, 1.0) / theta)
     times = maximum(call("ceil", call("where", size > 0.0, exponent, 0.0)), 0.0)
@@ -200,7 +200,7 @@ def matrix_norm(
         return call("max" if norms.shape[axis] else "sum", norms, axis=(axis,), keepdims=True)
 
     def sums(axis: int) -> Any:
-        return call("sum", call("abs", y), axis=(axis,), keepdims=True)
+        return call("sum", abs(y), axis=(axis,), keepdims=True)
 
     def values() -> Any:
         """The singular values; constants of a zero matrix, which would have a gradient by its arbitrary vectors."""
@@ -208,7 +208,7 @@ def matrix_norm(
         return svdvals(call("where", some, y, 0.0))
 
     norms: dict[Any, Callable[[], Any]] = {
-        "fro": lambda: call("vector_norm", y, axis=(rows, columns), ord=2.0, keepdims=True),
+        "fro": lambda: vector_norm(y, axis=(rows, columns), keepdims=True),
         "nuc": lambda: call("sum", values(), axis=(rows,)),
         2: lambda: largest(values(), rows),
         -2: lambda: call("min", values(), axis=(rows,)),

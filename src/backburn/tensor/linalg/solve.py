@@ -13,7 +13,7 @@ from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import number
 from backburn.tensor.core.wrapping import is_tensor
-from backburn.tensor.linalg.decompositions import check_square, matrices, svdvals
+from backburn.tensor.linalg.decompositions import adjoint, check_square, matrices, svdvals
 from backburn.tensor.linalg.products import matrix_transpose
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def cholesky_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTe
     if right.ndim == 1:
         column = cholesky_solve(factor, call("reshape", right, shape=(*right.shape, 1)), upper=upper)
         return call("reshape", column, shape=column.shape[:-1])
-    lower, higher = (matrix_transpose(factor), factor) if upper else (factor, matrix_transpose(factor))
+    lower, higher = (adjoint(factor), factor) if upper else (factor, adjoint(factor))
     half = _solution("triangular_solve", lower, right, upper=False)
     return _solution("triangular_solve", higher, half, upper=True)
 
@@ -141,18 +141,19 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None, hermitian: bool = 
 
 
 def _symmetric(name: str, x: Any, hermitian: bool) -> Any:
-    """The symmetric part of ``x``, or ``x`` itself where it is not said to be symmetric."""
+    """The symmetric (Hermitian) part of ``x``, or ``x`` itself where it is not said to be symmetric."""
     if not hermitian:
         return x
     check_square(name, x)
-    return x * 0.5 + matrix_transpose(x) * 0.5
+    return x * 0.5 + adjoint(x) * 0.5
 
 
 def _tolerance(name: str, x: Any, rtol: Any, option: str = "rtol") -> Any:
-    """``rtol`` as a number, or as a tensor in the dtype of ``x``."""
+    """``rtol`` as a number, or as a tensor in the dtype of ``x`` or its parts."""
     if rtol is None:
         return max(x.shape[-2:]) * EPS[x.dtype.name]
-    return cast(kind_operand(name, rtol, "FI"), x.dtype) if is_tensor(rtol) else float(number(name, option, rtol))
+    part = x.dtype.part if x.dtype.kind == "complex" else x.dtype
+    return cast(kind_operand(name, rtol, "FI"), part) if is_tensor(rtol) else float(number(name, option, rtol))
 
 
 def matrix_rank(
@@ -210,7 +211,7 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
     """
     if has_wide_integers(x1, x2):
         return in_float64(lstsq, x1, x2, rtol=rtol)
-    x, y = promote_operands("solve", tensor_operand("lstsq", x1), tensor_operand("lstsq", x2), kinds="F")
+    x, y = promote_operands("solve", tensor_operand("lstsq", x1), tensor_operand("lstsq", x2))
     matrices("lstsq", x1)
     vector = y.ndim == 1
     y = call("reshape", y, shape=(*y.shape, 1)) if vector else y
@@ -219,7 +220,8 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
             f"lstsq: the right-hand sides have as many elements as the matrices rows. Operands: {describe((x1, x2))}"
         )
     solution = call("matmul", pinv(x, rtol=rtol), y)
-    left = call("square", call("sub", call("matmul", x, solution), y))
+    left = call("sub", call("matmul", x, solution), y)
+    left = call("square", call("modulus", left) if left.dtype.kind == "complex" else left)
     residuals = call("sum", left, axis=(left.ndim - 2,))
     if vector:
         solution = call("reshape", solution, shape=solution.shape[:-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.errors import ArgumentError, AxisError, ShapeError
+from backburn.tensor.complex_numbers import conj
 from backburn.tensor.core.dispatch import (
     call,
     cast,
@@ -147,7 +148,7 @@ def convolve(x1: Tensor, x2: Tensor, /, mode: str = "full") -> Tensor:
 
 
 def correlate(x1: Tensor, x2: Tensor, /, mode: str = "valid") -> Tensor:
-    """The cross-correlation of two vectors: ``out[k]`` is the sum of ``x1[k + i] * x2[i]``, for shifts ``k``.
+    """The cross-correlation of two vectors: ``out[k]`` is the sum of ``x1[k + i] * conj(x2[i])``, for shifts ``k``.
 
     ``mode`` selects shifts as in :func:`convolve`; ``"full"`` begins at ``k = 1 - x2.size``. If ``x2`` is the longer
     one, the result is that of the exchanged vectors, reversed. Dtype and errors are those of :func:`convolve`.
@@ -158,12 +159,13 @@ def correlate(x1: Tensor, x2: Tensor, /, mode: str = "valid") -> Tensor:
         ([21, 32], [10, 21, 32, 3])
     """
     x, y, mode = _vectors("correlate", x1, x2, mode)
+    y = conj(y)
     return _sliding_product(x, y, mode) if x.size >= y.size else call("flip", _sliding_product(y, x, mode), axis=(0,))
 
 
 def _vectors(name: str, x1: Any, x2: Any, mode: str) -> tuple[Any, Any, str]:
     """Two vectors in their common dtype, and the mode."""
-    x, y = promote_operands(name, tensor_operand(name, x1), tensor_operand(name, x2), kinds="FI")
+    x, y = promote_operands(name, tensor_operand(name, x1), tensor_operand(name, x2), kinds="FCI")
     if x.ndim != 1 or y.ndim != 1 or not x.size or not y.size:
         raise ShapeError(f"{name}: takes two vectors that have elements. Operands: {describe((x1, x2))}")
     return x, y, one_of(name, "mode", mode, ("full", "same", "valid"), of=(x1, x2))
@@ -173,7 +175,7 @@ def _sliding_product(x: Any, weights: Any, mode: str) -> Any:
     """The products of ``weights`` with the windows of ``x``, which is not shorter, at its places."""
     size = weights.size
     before, after = {"full": (size - 1, size - 1), "same": (size // 2, (size - 1) // 2), "valid": (0, 0)}[mode]
-    zero = 0.0 if x.dtype.is_floating else 0
+    zero = 0 if x.dtype.kind == "int" else 0.0
     padded = call("pad", x, widths=((before, after),), mode="constant", value=zero) if before else x
     return call("matmul", call("sliding_window", padded, axis=(0,), size=(size,), stride=(1,), dilation=(1,)), weights)
 

@@ -461,6 +461,8 @@ def _matrices(like: Any, shape: tuple[int, ...], generator: np.random.Generator)
     """Matrices with a condition of about three and no two values alike, symmetric where the written one is."""
     rows, columns = shape[-2:]
     result = generator.normal(size=shape) / (8 * np.sqrt(max(rows, columns)))
+    if like.dtype.kind == "c":
+        result = result + 1j * np.flip(result, -1)
     if rows == columns and like.shape[-1] == like.shape[-2] and np.array_equal(like, np.swapaxes(like, -1, -2)):
         result = result + np.swapaxes(result, -1, -2)
     side = np.arange(min(rows, columns))
