@@ -43,10 +43,28 @@ def exp_terms(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda 
 
 
 def power_of_2(p: Program, n: Vector) -> Vector:
-    return p.shifted(p.make("int_add", n, p.bits(127)), "left", 23)
+    bias, digits = (127, 23) if p.size == 4 else (1023, 52)
+    return p.shifted(p.make("int_add", n, p.bits(bias)), "left", digits)
+
+
+def exp_of_double(p: Program, x: Vector) -> Vector:
+    shift = 1.5 * 2.0**52
+    x = p.maximum(-746.0, p.minimum(710.0, x))
+    shifted = p.fma(x, 1.4426950408889634, shift)
+    n = shifted - shift
+    r = p.fnma(n, 1.9082149292705877e-10, p.fnma(n, float.fromhex("0x1.62e42feep-1"), x))
+    inverses = (479001600, 39916800, 3628800, 362880, 40320, 5040, 720, 120, 24, 6, 2)
+    q = horner(p, r, 1 / 6227020800, *(1 / n for n in inverses))
+    whole = p.make("int_sub", shifted, p.constant(shift))
+    half = p.shifted(p.make("int_add", whole, p.bits(2048)), "right_unsigned", 1)
+    half = p.make("int_sub", half, p.bits(1024))
+    found = (p.fma(q * r, r, r) + 1.0) * power_of_2(p, half)
+    return found * power_of_2(p, p.make("int_sub", whole, half))
 
 
 def exp(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda x: x) -> Vector:
+    if p.size == 8:
+        return exp_of_double(p, x)
     x = p.maximum(-104.0, p.minimum(89.0, x))
     terms, whole = exp_terms(p, x, added)
     half = p.shifted(whole, "right", 1)
@@ -70,6 +88,23 @@ def log_terms(p: Program, z: Vector) -> Vector:
     )  # fmt: skip
 
 
+def log_of_double(p: Program, x: Vector) -> Vector:
+    small = p.compare(x, 2.0**-1022, LESS)
+    bits = p.select(small, x * 2.0**52, x)
+    least, digits = 0x3FE6A09E667F3BCD, (1 << 52) - 1
+    over = p.make("int_add", p.make("int_sub", bits, p.bits(least)), p.bits(1023 << 52))
+    n = p.make("or", p.shifted(over, "right_unsigned", 52), p.bits(0x4330000000000000)) - (2.0**52 + 1023.0)
+    z = p.make("int_add", p.both_bits(over, p.bits(digits)), p.bits(least)) - 1.0
+    s = z / (2.0 + z)
+    square, half = s * s, z * 0.5 * z
+    q = horner(p, square, 2 / 21, *(2 / n for n in (19, 17, 15, 13, 11, 9, 7, 5, 3)))
+    n = p.select(small, n - 52.0, n)
+    rest = p.fma(n, 1.9082149292705877e-10, s * p.fma(q, square, half))
+    result = p.fma(n, float.fromhex("0x1.62e42feep-1"), p.negative((half - rest) - z))
+    bound = p.select(p.compare(x, 0.0, IS_EQUAL), -inf, nan)
+    return p.select(p.compare(x, 0.0, GREATER), p.select(p.compare(x, inf, LESS), result, x), bound)
+
+
 def log_of_positive(p: Program, u: Vector) -> Vector:
     small = p.compare(u, 2.0**-126, LESS)
     bits = p.select(small, u * 2.0**23, u)
@@ -83,15 +118,19 @@ def log_of_positive(p: Program, u: Vector) -> Vector:
 
 
 def log(p: Program, x: Vector) -> Vector:
+    if p.size == 8:
+        return log_of_double(p, x)
     return p.select(p.compare(x, 0.0, AT_LEAST), log_of_positive(p, x), nan)
 
 
 def log1p(p: Program, x: Vector) -> Vector:
     u = 1.0 + x
     lost = p.select(p.compare(x, 1.0, GREATER), 1.0 - (u - x), x - (u - 1.0))
-    result = log_of_positive(p, u)
+    result = log_of_positive(p, u) if p.size == 4 else log_of_double(p, u)
     exact = result + p.select(p.compare(p.absolute(result), inf, LESS), lost / u, 0.0)
-    near = p.compare(p.absolute(x), 2.0**-25, LESS)
+    near = p.compare(p.absolute(x), 2.0**-25 if p.size == 4 else 2.0**-54, LESS)
+    if p.size == 8:
+        return p.select(near, x, exact)
     return p.select(near, x, p.select(p.compare(x, -1.0, AT_LEAST), exact, nan))
 
 
@@ -123,7 +162,13 @@ def sigmoid_slope(p: Program, grad: Vector, x: Vector) -> Vector:
 
 
 def tail(p: Program, x: Vector) -> Vector:
-    return log_of_one_plus(p, decayed(p, x))
+    e = decayed(p, x)
+    if p.size == 4:
+        return log_of_one_plus(p, e)
+    s = e / (2.0 + e)
+    z = s * s
+    q = horner(p, z, 1 / 33, *(1 / n for n in range(31, 1, -2)))
+    return 2.0 * p.fma(q * z, s, s)
 
 
 def softplus(p: Program, x: Vector) -> Vector:
@@ -294,13 +339,13 @@ FUNCTIONS: dict[str, Function] = {
     "scale_multiply": lambda p, x, y, z: x * y * z, "clamp": clamp, "huber": huber,
     "relu_backward": lambda p, grad, y: p.select(p.compare(y, 0.0, GREATER), grad, 0.0),
     "sigmoid_backward": lambda p, grad, y: (1.0 - y) * y * grad,
-    "tanh_backward": lambda p, grad, y: p.fnma(y, y, 1.0) * grad,
+    "tanh_backward": lambda p, grad, y: p.fnma(y, y, 1.0) * grad, "exp": exp, "log": log, "log1p": log1p,
+    "sigmoid": sigmoid, "sigmoid_slope": sigmoid_slope, "softplus": softplus, "log_sigmoid": log_sigmoid, "silu": silu,
+    "silu_backward": silu_backward, "tanh_slope": tanh_slope,
 }  # fmt: skip
 #: Those of floats alone.
 OF_FLOATS: dict[str, Function] = {
-    "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "sigmoid": sigmoid, "sigmoid_slope": sigmoid_slope,
-    "softplus": softplus, "log_sigmoid": log_sigmoid, "silu": silu, "silu_backward": silu_backward, "tanh": tanh,
-    "tanh_slope": tanh_slope, "erf": erf, "erfc": erfc, "gelu": gelu, "gelu_backward": gelu_backward,
+    "expm1": expm1, "tanh": tanh, "erf": erf, "erfc": erfc, "gelu": gelu, "gelu_backward": gelu_backward,
     "gelu_tanh": gelu_tanh, "gelu_tanh_backward": gelu_tanh_backward,
 }  # fmt: skip
 

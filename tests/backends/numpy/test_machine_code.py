@@ -447,6 +447,25 @@ print("equal")
 
 
 @needs_code
+def test_large_formulas_are_code_and_updates_are_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
+    monkeypatch.setattr(partition, "MIN_ELEMENTS", 1)
+    x = np.linspace(-2.0, 2.0, 40 * 48, dtype=np.float32).reshape(40, 48)
+    found, wanted, plan = both(lambda x: [bb.exp(-bb.square(x)) * x + 1.0], [x], monkeypatch)
+    assert "1 loops and 0 kernels" in plan
+    assert same(found[0], wanted[0])
+
+    def step(state: Any, x: Any) -> Any:
+        return {"w": bb.exp(-bb.square(state["w"])) * 0.9 + x * 0.1}, bb.sum(x)
+
+    train = bb.capture(step, on_fallback="error")
+    state = {"w": bb.zeros((40, 48), backend="capture(numpy)")}
+    for _ in range(4):
+        state, _ = train(state, bb.asarray(x, backend="capture(numpy)"))
+    assert " = fuse[square neg exp mul mul add](v0, v1)" in str(train.program)
+
+
+@needs_code
 def test_equal_loops_are_one_code() -> None:
     loop = Loop(32, 4, 33, ("full", "full"), (("negative", (("array", 1),)),), (("store", ("made", 0), 0),))
     assert memory.executable(assemble(loop)) is memory.executable(assemble(loop))

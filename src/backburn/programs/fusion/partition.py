@@ -532,8 +532,9 @@ class _Replacement:
         if len(steps) <= MAX_CALLS and all(step.extent is Extent.FULL and step.is_elementwise for step in steps):
             call = fused_call(steps, outputs, self._k)
             if call is not None:
-                self._report.plans.append(Plan(group.space, steps, outputs))
-                return [call, *apart]
+                plan = Plan(group.space, steps, outputs)
+                self._report.plans.append(plan)
+                return [self._as_code(group, plan) or call, *apart]
         if self._compile is None:
             return self._stay(group, "no array has the shape of the results")
         plan = Plan(group.space, *_with_totals(steps, outputs, self._program, self._k))
@@ -543,6 +544,15 @@ class _Replacement:
         self._report.plans.append(plan)
         call = Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
         return [call, *plan.totals, *apart]
+
+    def _as_code(self, group: Group, plan: Plan) -> Call | None:
+        """A large formula as a pass, if the backend makes code of it; not an update of the state, made in place."""
+        if self._compile is None or group.is_update or not group.has_rows or plan.space.size <= MAX_ELEMENTS_ALONE:
+            return None
+        function: Any = self._compile(plan)
+        if not getattr(function, "is_code", False):
+            return None
+        return Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
 
     def _stay(self, group: Group, reason: str) -> list[Call] | None:
         self._report.reasons.update((step.call, reason) for step in group.steps)
