@@ -123,7 +123,8 @@ def check_tangents(name: str, sample: Sample) -> None:
 TANGENTS = {
     "conv", "conv_transpose", "cummax", "cummin", "cumulative_prod", "dropout", "eig", "eigh", "embedding", "inv",
     "linear", "log_softmax", "log_softmax_backward", "logcumsumexp", "max_pool", "modulus", "pad", "phase",
-    "quantized_linear", "slogdet", "softmax", "softmax_backward", "solve", "ssm_scan", "svd", "topk", "triangular_solve",
+    "quantized_linear", "slogdet", "softmax", "softmax_backward", "solve", "ssm_scan", "svd", "topk",
+    "triangular_solve",
 }  # fmt: skip
 TRANSPOSED = {"cholesky", "fake_quantize_between", "lu", "pinv", "qr", "scatter_reduce"}
 
