@@ -121,10 +121,10 @@ def check_tangents(name: str, sample: Sample) -> None:
 
 #: Operations with a tangent rule, and operations whose gradient rule is transposed: as few as possible of either.
 TANGENTS = {
-    "conv", "conv_transpose", "cummax", "cummin", "cumulative_prod", "dropout", "eigh", "embedding", "inv", "linear",
-    "log_softmax", "log_softmax_backward", "logcumsumexp", "max_pool", "modulus", "pad", "phase", "quantized_linear",
-    "slogdet", "softmax",
-    "softmax_backward", "solve", "ssm_scan", "svd", "topk", "triangular_solve",
+    "conv", "conv_transpose", "cummax", "cummin", "cumulative_prod", "dropout", "eig", "eigh", "embedding", "inv",
+    "linear", "log_softmax", "log_softmax_backward", "logcumsumexp", "max_pool", "modulus", "pad", "phase",
+    "quantized_linear", "slogdet", "softmax", "softmax_backward", "solve", "ssm_scan", "svd", "topk",
+    "triangular_solve",
 }  # fmt: skip
 TRANSPOSED = {"cholesky", "fake_quantize_between", "lu", "pinv", "qr", "scatter_reduce"}
 
