@@ -571,6 +571,20 @@ def test_what_is_changed_between_replays_is_seen(name: str) -> None:
     np.testing.assert_allclose(run(RECORDING, bb.capture), plain, rtol=1e-3)
 
 
+def test_products_with_ones_are_kept_where_bits_are_promised() -> None:
+    """Without the product, the gradient of a pad is a part of an array, and matrices are multiplied in another way."""
+
+    def loss(x: Any) -> Any:
+        products = (x @ bb.swapaxes(x, -1, -2)) * 1.0
+        return bb.mean(bb.sin(bb.pad(products, [(0, 1), (2, 0), (2, 1)], mode="constant"))) * 2.0
+
+    x = np.random.default_rng(1).normal(size=(4, 8, 1)).astype(np.float32)
+    plain = bb.grad(loss)(bb.asarray(x, backend="autodiff(numpy)")).numpy()
+    recorded = bb.capture(bb.grad(loss), state=False)
+    for _ in range(3):
+        np.testing.assert_array_equal(recorded(bb.asarray(x, backend=EXACT)).numpy(), plain)
+
+
 def test_a_state_as_it_was_left_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
     walks = []
     look = captured_state.State.__init__

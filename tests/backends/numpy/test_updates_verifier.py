@@ -48,7 +48,7 @@ def several(state: Any, x: Any) -> Any:
 def cross(function: Callable[..., Any]) -> None:
     k = "autodiff(capture(numpy))"
     rng = np.random.default_rng(0)
-    a, b, x = (bb.asarray(rng.normal(size=(130, 130)).astype(np.float32), backend=k) for _ in range(3))
+    a, b, x = (bb.asarray(rng.normal(size=(1000, 20)).astype(np.float32), backend=k) for _ in range(3))
     captured, state = bb.capture(function, on_fallback="error"), (a, b)
     for _ in range(5):
         state, _ = captured(state, x)

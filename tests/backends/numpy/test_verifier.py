@@ -180,7 +180,7 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
          "stack"),
     "a column that goes on from row to row":
         (formulas, "pass_of", "(count if whole else 1) * size if moves else 0", "count * size", column,
-         ((300, 200), (300, 1)), "mul"),
+         ((3000, 20), (3000, 1)), "mul"),
     "a constant too small":
         (multiplications, "cell_backward_plan", "np.zeros(state, dtype)", "np.zeros((1, 1), dtype)", lstm, CELL,
          "lstm_backward"),

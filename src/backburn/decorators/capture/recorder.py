@@ -119,9 +119,11 @@ class Capture(Wrapper):
 class _Tape:
     """The calls of a step while it is recorded."""
 
-    def __init__(self, k: Any, recording: Recording) -> None:
+    def __init__(self, k: Any, recording: Recording, joins: bool) -> None:
         self._k = k
         self.recording = recording
+        #: Whether products with ones are left out: what multiplies matrices rounds as they lie in memory.
+        self._omits_ones = joins
         self.calls: list[Call] = []
         self._known: dict[int, Variable] = {}
         #: The primitives of the variables, held weakly, so that a recording takes no more memory than the step does.
@@ -186,7 +188,8 @@ class _Tape:
             attributes = {n: plain_number(x) for n, x in attributes.items()}
             differs = differs or varies([*options.values()])
             keys.append(_key([*options.items()]))
-        if name == "mul" and differs and (found := self._times_one(given, values)) is not None:
+        omits = self._omits_ones and name == "mul" and differs
+        if omits and (found := self._times_one(given, values)) is not None:
             return found
         key = tuple(keys)
         if (before := self._results.get(key)) is not None:
@@ -266,7 +269,7 @@ def _record(k: Any, step: Step, state: Sequence[Any], inputs: Sequence[Any], joi
     """Record one run of a step on copies of these, and compile the calls of ``k``."""
     recording = RECORDING_STEP.get()
     assert recording is not None
-    tape = _Tape(k, recording)
+    tape = _Tape(k, recording, joins)
     # Copies, since one primitive may be given in several places, and differ there at the next replay.
     given = [[copy_primitive(k, x) for x in primitives] for primitives in (state, inputs)]
     of_state, of_inputs = ([tape.variable(x) for x in primitives] for primitives in given)
