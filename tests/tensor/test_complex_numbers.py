@@ -147,6 +147,15 @@ def test_branch_cuts_and_signs_of_zeros(name: str, dtype: str) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=8 * float(np.finfo(dtype).eps))
 
 
+def test_exponentials_less_one_of_infinities() -> None:
+    """The Array API's special cases, of which NumPy's own function makes NaN."""
+    inf, nan = float("inf"), float("nan")
+    z = [complex(inf, 0), complex(-inf, inf), complex(inf, inf), complex(-inf, nan), complex(nan, 0), 1e-9 + 0j]
+    found = bb.expm1(bb.asarray(np.array(z), backend="numpy")).numpy()
+    np.testing.assert_array_equal(found.real, [inf, -1, inf, -1, nan, np.expm1(1e-9)])
+    np.testing.assert_array_equal(found.imag, [0, 0, nan, 0, 0, 0])
+
+
 def test_powers_products_and_statistics() -> None:
     for got, expected in (
         (z**2, Z**2), (z**3, Z**3), (z**-1, 1 / Z), (z**0.5, Z**0.5), (z ** (1 + 1j), Z ** (1 + 1j)), (2**z, 2**Z),
