@@ -262,6 +262,9 @@ class Draw:
         """Whole numbers below ``high``: an input, or a list as a constant."""
         if len(shape) == 1 and self.chance(0.4):
             return repr([self.rng.randrange(high) for _ in range(shape[0])])
+        known = [x.value.name for x in (*self.inputs, *self.constants) if x.value.shape == shape and 0 < x.high <= high]
+        if known and self.chance(0.5):
+            return str(self.one(known))
         return self.new(shape, self.one(("int64", "int64", "int32")), high).name
 
     def partner(self, shape: tuple[int, ...], dtype: str) -> str:

@@ -293,12 +293,12 @@ def sign(p: Program, x: Vector) -> Vector:
 
 def maximum(p: Program, x: Vector, y: Vector) -> Vector:
     best = p.maximum(y, x)
-    return best if y.name == "constant" else p.select(kept(p, x, y), y, best)
+    return best if y.is_known_number else p.select(kept(p, x, y), y, best)
 
 
 def minimum(p: Program, x: Vector, y: Vector) -> Vector:
     best = p.minimum(y, x)
-    return best if y.name == "constant" else p.select(kept(p, x, y), y, best)
+    return best if y.is_known_number else p.select(kept(p, x, y), y, best)
 
 
 def kept(p: Program, x: Vector, y: Vector) -> Vector:
@@ -309,7 +309,7 @@ def kept(p: Program, x: Vector, y: Vector) -> Vector:
 def clamp(p: Program, x: Vector, low: Vector, high: Vector) -> Vector:
     found = p.minimum(high, p.maximum(low, x))
     for bound in (high, low):
-        if bound.name != "constant":
+        if not bound.is_known_number:
             found = p.select(p.compare(bound, bound, UNORDERED), bound, found)
     return found
 

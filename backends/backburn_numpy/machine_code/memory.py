@@ -41,6 +41,8 @@ def _protect(address: int, length: int) -> None:
 
 
 _lock = Lock()
+if hasattr(os, "register_at_fork"):  # a child does without the threads that may have held the lock
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _codes: WeakValueDictionary[bytes, Code] = WeakValueDictionary()
 _refused: list[str] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from struct import pack
+from struct import pack, unpack
 from typing import Any, TypeAlias
 
 from backburn.base.errors import Unsupported
@@ -31,6 +31,14 @@ class Vector:
         self.program, self.name, self.operands = program, name, operands
         self.immediate, self.is_mask = immediate, is_mask
         self.uses: list[int] = []
+
+    @property
+    def is_known_number(self) -> bool:
+        """Whether it is a constant that is not NaN."""
+        if self.name != "constant":
+            return False
+        (number,) = unpack("<f" if len(self.immediate) == 4 else "<d", self.immediate)
+        return bool(number == number)
 
     def __add__(self, other: Number) -> Vector:
         return self.program.make("add", self, other)

@@ -11,6 +11,7 @@ from backburn.programs.passes.native_programs import FEWEST
 from backburn_numpy.programs import formulas, multiplications, rearrangements, small_passes
 from backburn_numpy.programs.layout import Layout, Plan
 from backburn_numpy.programs.native_program import NativeProgram
+from backburn_numpy.programs.tiles import TilePass
 
 
 class ProgramCompiler:
@@ -21,11 +22,17 @@ class ProgramCompiler:
 
     def __init__(self) -> None:
         self._plans: dict[Call, Plan] = {}
+        #: How variables that are indices are checked: a native program does so once, for all its passes.
+        self._checks: dict[Variable, Any] = {}
 
     def calls_saved(self, call: Call) -> int | None:
         """How many calls fewer there are if this one is in a native program, 0 for a view; None if it cannot be."""
         plan = PLANNERS.get(call.operation, formulas.formula_plan)(call)
         if plan is None:
+            return None
+        if isinstance(one := call.function, TilePass) and any(
+            self._checks.setdefault(x, check) != check for x, check in one.checks(call.operands)
+        ):
             return None
         self._plans[call] = plan
         return 0 if call.operation in VIEWS else FEWEST if call.operation == PASS else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -170,12 +170,14 @@ class TilePass:
         return value
 
     def _picker(self, x: Operand) -> Call | None:
-        """The call that has an input as its indices."""
-        for step in self._plan.steps:
-            for kind, y in zip(ALONG_ROWS.get(step.call.operation, ""), step.operands, strict=False):
-                if kind == "I" and y.value is x.value:
-                    return step.call
-        return None
+        """The call that has an input as its indices: one that takes it as labels, of which none is negative, if any."""
+        calls = [
+            step.call
+            for step in self._plan.steps
+            for kind, y in zip(ALONG_ROWS.get(step.call.operation, ""), step.operands, strict=False)
+            if kind == "I" and y.value is x.value
+        ]
+        return next((call for call in calls if _check_of(call) is class_indices), calls[0] if calls else None)
 
     def _operand(self, x: Any, extent: Extent) -> Any:
         """An operand of a step of that extent: an array, or numbers for whole rows."""
@@ -282,11 +284,11 @@ class TilePass:
                     how, where = NORMS.get(kernel, ALONG), [places[x] for x in given]
                     where.insert(ARRAYS_ALONG_ROWS[kernel][1], places[made])
                     if how == NORM_BACKWARD:
-                        sums = trace.sums[made]
+                        sums, aligned = trace.sums[made], -(-width * size // LINE) * LINE
                         if sums not in places:
-                            places[sums] = Place(-1, room + width * size, 0)
+                            places[sums] = Place(-1, room + aligned, 0)
                         where += [Place(-1, room, 0), places[sums]]
-                        room += (size + 8) * width
+                        room += aligned + 8 * width
                 else:
                     how = self._how(self._extents[made], given)
                     where = [places[made], *(places[self._arrays.get(x, x)] for x in given)]
@@ -370,6 +372,12 @@ class TilePass:
         """The recorded call whose indices the input with the number ``i`` is, if so."""
         return self._checked[i]
 
+    def checks(self, given: Sequence[Any]) -> Iterator[tuple[Variable, Any]]:
+        """The variables that are given as indices, and how they are checked: by what, and for rows of what width."""
+        for x, call in zip(given, self._checked, strict=True):
+            if call is not None and isinstance(x, Variable):
+                yield x, (_check_of(call), self._plan.space.width)
+
     @property
     def results(self) -> list[tuple[Variable, Extent]]:
         """The results, and the extent of each."""
@@ -383,8 +391,7 @@ class TilePass:
     def given(self, i: int, x: Array) -> Array:
         """The input with the number ``i``: one number of it where all are the same, and indices from 0 on."""
         if (call := self._checked[i]) is not None:
-            check = class_indices if call.operation.startswith("label") else wrap_indices
-            return contiguous(check(x, self._plan.space.width), INDEX)
+            return contiguous(_check_of(call)(x, self._plan.space.width), INDEX)
         return x[(0,) * x.ndim + (...,)] if self._splats[i] else x
 
     @quietly
@@ -415,6 +422,11 @@ class TilePass:
                 total /= self._plan.space.rows
             results[i] = total.astype(self.dtype).reshape(v.shape)
         return results
+
+
+def _check_of(call: Call) -> Callable[[Array, int], Array]:
+    """The function that checks the indices of a call, and counts them from 0."""
+    return class_indices if call.operation.startswith("label") else wrap_indices
 
 
 def compile_plan(plan: Plan) -> TilePass | None:

@@ -114,8 +114,8 @@ def module_call(module: Any, forward: Callable[..., Any], args: Any, kwargs: Any
     place, paths = _place(module, outer)
     call = ModuleCall("module", type(module).__name__, place, outer, paths)
     result = None
-    _run(call)
     try:
+        _run(call)
         result = forward(*args, **kwargs)
         return result
     except BaseException:
@@ -129,8 +129,8 @@ def module_call(module: Any, forward: Callable[..., Any], args: Any, kwargs: Any
 def _replay() -> Iterator[None]:
     outer = CALL.get()
     call = ModuleCall("replay", "replay", None, outer, {} if outer is None else outer.paths)
-    _run(call)
     try:
+        _run(call)
         yield
     except BaseException:
         call.failed = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import mmap
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -430,6 +431,19 @@ def test_the_variable_turns_machine_code_off(monkeypatch: pytest.MonkeyPatch) ->
 
 @needs_code
 @pytest.mark.slow
+@pytest.mark.parametrize("function", [
+    lambda x: bb.maximum(x, math.nan), lambda x: bb.minimum(x, math.nan), lambda x: bb.clip(x, -1.0, math.nan),
+    lambda x: bb.clip(x, math.nan, 1.0), lambda x: bb.clip(x, 1.0, -1.0),
+])  # fmt: skip
+def test_bounds_that_are_not_numbers(function: Callable[[Any], Any]) -> None:
+    x = bb.asarray(np.random.default_rng(1).normal(size=(600, 512)).astype(np.float32), backend="capture(numpy)")
+    recorded = bb.capture(lambda x: bb.sum(function(x * 2.0) + 1.0, axis=1), state=False)
+    for _ in range(3):
+        found = recorded(x).numpy()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan((function(x * 2.0) + 1.0).numpy().sum(1)))
+    np.testing.assert_allclose(found, (function(x * 2.0) + 1.0).numpy().sum(1), rtol=1e-5, atol=1e-3)
+
+
 def test_forked_processes_run_the_code() -> None:
     source = """
 import os
