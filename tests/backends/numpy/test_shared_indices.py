@@ -25,7 +25,7 @@ def both(function: Callable[..., Any], *given: Any) -> tuple[Any, Any]:
     for _ in range(3):
         recorded(*arrays, bb.asarray(zeros, backend=AUTODIFF))
     assert "replayed" in repr(recorded)
-    found = []
+    found: list[Any] = []
     for f in (function, recorded):
         try:
             found.append([x.numpy() for x in f(*arrays, bb.asarray(given[-1], backend=AUTODIFF))])
