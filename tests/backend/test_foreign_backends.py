@@ -13,6 +13,7 @@ import os
 import pickle
 import tomllib
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ each_backend = pytest.mark.parametrize("base", BACKENDS, indirect=True)
 
 
 @pytest.fixture(scope="module")
-def base(request: pytest.FixtureRequest) -> Any:
+def base(request: pytest.FixtureRequest) -> Iterator[Any]:
     name = request.param
     library, module, attribute = BACKENDS[name]
     if importlib.util.find_spec(library) is None:
@@ -57,7 +58,10 @@ def base(request: pytest.FixtureRequest) -> Any:
         register_backend(name, getattr(importlib.import_module(module), attribute))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BackendWarning)
-        return load_backend(name)
+        found = load_backend(name)
+    yield found
+    if name == "jax":  # a gigabyte of compiled functions
+        importlib.import_module("jax").clear_caches()
 
 
 @each_backend
