@@ -25,7 +25,11 @@ Array = Any
 #: Operations that are functions of CUDA by the same name: the required ones of floats, and some that have a body.
 #: nextafter is left out: CUDA's steps by the ulp of a float even where elements have 16 bits.
 FUNCTIONS = (
-    *(n for n, op in OPERATIONS.items() if op.required and op.kinds == "F" and is_formula(n) and n != "nextafter"),
+    *(
+        n
+        for n, op in OPERATIONS.items()
+        if op.required and op.kinds in ("F", "FC") and is_formula(n) and n != "nextafter"
+    ),
     *("exp2", "log2", "erf", "erfc", "lgamma", "rsqrt", "hypot", "pow"),
 )
 
