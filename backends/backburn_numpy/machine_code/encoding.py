@@ -41,7 +41,7 @@ VECTOR: dict[str, tuple[int, int, int, int]] = {
     "store_one": (2, 1, 0x11, 0), "store_double": (3, 1, 0x11, 1), "add_double": (3, 1, 0x58, 1),
     "add_doubles": (1, 1, 0x58, 1),
 }  # fmt: skip
-#: Those whose opcode depends on the element's size.
+#: Instructions whose opcode depends on the element's size.
 SIZED: dict[str, tuple[int, dict[int, int]]] = {
     "int_add": (1, {4: 0xFE, 8: 0xD4}), "int_sub": (1, {4: 0xFA, 8: 0xFB}), "broadcast": (2, {4: 0x18, 8: 0x19}),
     "masked_load": (2, {4: 0x2C, 8: 0x2D}), "masked_store": (2, {4: 0x2E, 8: 0x2F}),
@@ -122,7 +122,7 @@ class Assembler:
         self._operand(to, x, None)
 
     def zero_upper(self) -> None:
-        """What has to come before the next code without VEX."""
+        """Clear the upper halves of vectors, as has to be done before code without VEX runs."""
         self.code += b"\xc5\xf8\x77"
 
     def _vex(

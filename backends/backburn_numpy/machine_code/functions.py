@@ -343,7 +343,7 @@ FUNCTIONS: dict[str, Function] = {
     "sigmoid": sigmoid, "sigmoid_slope": sigmoid_slope, "softplus": softplus, "log_sigmoid": log_sigmoid, "silu": silu,
     "silu_backward": silu_backward, "tanh_slope": tanh_slope,
 }  # fmt: skip
-#: Those of floats alone.
+#: Kernels of float32 alone.
 OF_FLOATS: dict[str, Function] = {
     "expm1": expm1, "tanh": tanh, "erf": erf, "erfc": erfc, "gelu": gelu, "gelu_backward": gelu_backward,
     "gelu_tanh": gelu_tanh, "gelu_tanh_backward": gelu_tanh_backward,
@@ -351,6 +351,6 @@ OF_FLOATS: dict[str, Function] = {
 
 
 def function_of(kernel: str, size: int) -> Function | None:
-    """What a kernel computes of elements of a size; None if it is not known here."""
+    """The function that a kernel computes, for elements of that many bytes; None if there is no machine code for it."""
     name = kernel.removesuffix("_number")
     return FUNCTIONS.get(name) or (OF_FLOATS.get(name) if size == 4 else None)

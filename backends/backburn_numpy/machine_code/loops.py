@@ -45,7 +45,7 @@ MOST_ARRAYS = 32
 
 
 class Loop(NamedTuple):
-    """What a function ``(arrays, rows)`` computes of a tile; equal loops have equal code.
+    """A description of a function ``(arrays, rows)`` over a tile; equal loops have equal code.
 
     An array varies over all elements (``full``), rows (``row``), columns (``column``) or nothing (``one``). A kernel
     has its name and its operands: an array ``("array", number)``, a kernel's result ``("made", number)``, or a constant

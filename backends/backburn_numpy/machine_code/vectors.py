@@ -67,7 +67,7 @@ class Vector:
 
 @dataclass(slots=True)
 class Output:
-    """What is done with a vector: it is stored in an array, or joined with the sums or extremes of a row."""
+    """The use of a vector: it is stored in an array, or joined with the sums or extremes of a row."""
 
     kind: str
     value: Vector
@@ -172,7 +172,7 @@ class Program:
         return self.make("min", x, y)
 
     def needed(self) -> list[Vector | Output]:
-        """What the outputs need, in order."""
+        """The vectors that the outputs need, in order."""
         wanted: set[int] = set()
         found: list[Vector | Output] = []
         for x in reversed(self.order):

@@ -158,7 +158,7 @@ class Pass:
         read_by_kernels = {x for call in self.calls if call[1] not in looped for x in self._operands(call)}
 
         def ways(x: Value, stage: int) -> set[Value] | None:
-            """What has to be computed for a value in a stage where it is not; None if it is to be read."""
+            """The values that a later stage computes again to have this one; None if it has to read it."""
             if x not in looped or self.extents[x] is not Extent.FULL or x in self.results or x in read_by_kernels:
                 return None if x in looped and self.extents[x] is Extent.FULL else set()
             kernel = makers[x][0]

@@ -68,7 +68,7 @@ class _Trace(FormulaTrace):
 
     def __init__(self, dtype: DType) -> None:
         super().__init__(dtype)
-        #: What kernels of norms add to a variance, and whether they subtract the mean, by the result.
+        #: The number that kernels of norms add to a variance, and whether they subtract the mean, by the result.
         self.options: dict[Value, tuple[float, bool]] = {}
         #: The sums of columns that a kernel makes besides its result.
         self.sums: dict[Value, Value] = {}
@@ -129,7 +129,7 @@ class TilePass:
         self._means: set[int] = set()
         #: The recorded call for which each kernel is called.
         self._makers: dict[Value, Call] = {}
-        #: What kernels read along rows, which has to be written out.
+        #: The identities of values that kernels read along rows: such values are written out.
         along = (step for step in plan.steps if step.call.operation in ALONG_ROWS)
         self._whole = {id(x.value) for step in along for x in step.operands if x is not None}
         #: The values that are indices of elements of rows.
@@ -299,7 +299,7 @@ class TilePass:
                 if last[x] == i and places[x].start == -1:
                     free[self._extents[x]].append(places[x].offset)
         kernels = sum(not isinstance(step, Joined) for step in steps)
-        #: What computes the pass, in words.
+        #: The generator of the pass's code, in words.
         self.generator = f"{kernels} kernels"
         #: Whether all of it is machine code, which is faster than the interpreter of formulas, too.
         self.is_code = not kernels
@@ -385,7 +385,7 @@ class TilePass:
         return [(v, extents[v]) for v in self._plan.outputs]
 
     def count_of(self, v: Variable) -> int:
-        """What the sums of columns that a result is are divided by."""
+        """The divisor of a result that is sums of columns: the rows for means, else 1."""
         return self._plan.space.rows if id(v) in self._means else 1
 
     def given(self, i: int, x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What bodies and rules of decompositions need of numbers that may be complex; of real ones it is the plain operation.
+"""Helpers of decompositions for numbers that may be complex: adjoints, phases; of real numbers the plain operations.
 
 Cotangents are bilinear. Rules of decompositions, which are not holomorphic, take the conjugate of their cotangents
 first, compute with adjoints as their matrices do, and return the conjugate.
