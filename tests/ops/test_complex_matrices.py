@@ -11,7 +11,7 @@ import pytest
 import backburn as bb
 from backburn.backend import load_backend
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
-from backburn.ops.decompositions import turned_eig, turned_qr, turned_svd
+from backburn.ops.bodies.decompositions import turned_eig, turned_qr, turned_svd
 from backburn_numpy.ops import decompositions as of_numpy
 
 GENERATOR = np.random.default_rng(11)

@@ -11,7 +11,8 @@ import numpy as np
 
 from backburn.base.errors import LinearAlgebraError, ShapeError, SingularMatrixError
 from backburn.ops.bodies.adjoints import LEADING
-from backburn.ops.decompositions import EPS, solution
+from backburn.ops.bodies.decompositions import EPS
+from backburn.ops.decompositions import solution
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import address

@@ -15,9 +15,9 @@ from backburn.autodiff.forward_codegen import Dual
 from backburn.backend.contract import BK
 from backburn.base.contexts import RECORDING
 from backburn.ops.bodies.adjoints import is_complex
+from backburn.ops.bodies.decompositions import eigh_tangents, svd_tangents
 from backburn.ops.bodies.half_precision import upcast_half
 from backburn.ops.bodies.vectors_along import eigh_to_second, svd_to_second, turned_along_eigh, turned_along_svd
-from backburn.ops.decompositions import eigh_tangents, svd_tangents
 
 
 class ForwardAlong(Forward[BK]):

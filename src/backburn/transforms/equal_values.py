@@ -19,7 +19,7 @@ from backburn.autodiff.along import AlongTwice, ForwardAlong, join_below, stands
 from backburn.base.contexts import DECOMPOSED, scoped
 from backburn.base.dtypes import float64
 from backburn.base.trees import flatten, unflatten
-from backburn.ops.decompositions import EPS
+from backburn.ops.bodies.decompositions import EPS
 from backburn.tensor.classes import DIFFERENTIABLE, FloatTensor
 from backburn.tensor.core.dispatch import call, cast, create
 from backburn.tensor.core.host import asarray, fixed_noise, has_equal_values, has_nan

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.ops.bodies.slicing import slice_axis, transpose
-from backburn.ops.decompositions import (
+from backburn.ops.bodies.decompositions import (
     columns,
     differences,
     eps_of,
@@ -16,6 +15,7 @@ from backburn.ops.decompositions import (
     rounding_tolerance,
     symmetric,
 )
+from backburn.ops.bodies.slicing import slice_axis, transpose
 
 
 def along(k: Any, moved: Any, values: Any, equal: Any, before: Any) -> Any:

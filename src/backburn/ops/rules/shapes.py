@@ -225,3 +225,18 @@ def diagonal(x: Shape, *, offset: int, axis1: int, axis2: int, **_: Any) -> Shap
     n, m = x[first], x[second]
     rest = tuple(length for a, length in enumerate(x) if a not in (first, second))
     return (*rest, max(0, min(n, m - offset) if offset >= 0 else min(n + offset, m)))
+
+
+def sides_of_matrix(x: Shape, **_: Any) -> tuple[int, int]:
+    """The rows and the columns of matrices along the last two axes."""
+    if len(x) < 2:
+        raise ShapeError(f"a matrix has two axes at least, and the shape is {list(x)}")
+    return x[-2], x[-1]
+
+
+def square_matrix(x: Shape, *_: Any, **__: Any) -> Shape:
+    """The shape of square matrices, which an operation leaves as it is."""
+    rows, columns = sides_of_matrix(x)
+    if rows != columns:
+        raise ShapeError(f"the matrices must be square, and they are {rows} by {columns}")
+    return x

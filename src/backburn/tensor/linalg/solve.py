@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backburn.base.dtypes import int64
 from backburn.base.errors import ShapeError
 from backburn.hints.arguments import explained
-from backburn.ops.decompositions import EPS
+from backburn.ops.bodies.decompositions import EPS
 from backburn.tensor.core.dispatch import call, cast, create, kind_operand, promote_operands, tensor_operand
 from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
