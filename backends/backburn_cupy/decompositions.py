@@ -13,7 +13,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from backburn.ops import decompositions as contract
+from backburn.ops.bodies import decompositions as contract
 from backburn.ops.table import shape_rule
 from backburn_cupy.creation import cast
 from backburn_cupy.reduce import upcast_half

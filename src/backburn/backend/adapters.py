@@ -13,7 +13,7 @@ from typing import Any
 from backburn.base.dtypes import DType, float32, int64
 from backburn.base.errors import LinearAlgebraError, OutOfRangeError, SingularMatrixError
 from backburn.base.threads import follow
-from backburn.ops import decompositions as decompose
+from backburn.ops.bodies import decompositions as decompose
 from backburn.ops.bodies.half_precision import upcast_half
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.bodies.quantized_moves import take_quantized
