@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backburn.programs.explanation import line_of, value_of
 from backburn.programs.fusion.partition import Report
@@ -21,8 +21,9 @@ def plan_of(executable: CompiledProgram) -> str:
     report = program.fusion
     if not isinstance(report, Report):
         return "no passes: calls are not joined"
-    inside = [c for call in program.calls if call.operation == NATIVE_PROGRAM for c in call.function.made]  # type: ignore[attr-defined]
-    passes = [call.function for call in (*program.calls, *inside) if call.operation == PASS]
+    programs = [call.function for call in program.calls if call.operation == NATIVE_PROGRAM]
+    inside = [call for function in programs for call in getattr(function, "made", ())]
+    passes: list[Any] = [call.function for call in (*program.calls, *inside) if call.operation == PASS]
     generators = {id(f.made[0]): getattr(f, "generator", "") for f in passes}
     lines = [line for number, plan in enumerate(report.plans) for line in _pass_lines(number, plan, generators)]
     native = {*map(id, inside)}

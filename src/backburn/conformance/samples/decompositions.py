@@ -178,7 +178,7 @@ samples(
 def eig(x: Array) -> tuple[Array, Array]:
     """NumPy's decomposition, with the phases and in the order of the contract."""
     values, vectors = np.linalg.eig(x)
-    order = np.lexsort((values.imag, values.real), axis=-1)
+    order = np.lexsort((np.imag(values), np.real(values)), axis=-1)
     vectors = np.take_along_axis(vectors, order[..., None, :], -1)
     return np.take_along_axis(values, order, -1), vectors * column_signs(vectors)
 
