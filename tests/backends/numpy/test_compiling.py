@@ -22,6 +22,8 @@ from backburn.backend import BackendWarning
 from backburn_numpy import compiled
 from backburn_numpy.compiled import build
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 #: The best of the instruction sets that can be used.
