@@ -85,18 +85,8 @@ class _Assembly:
         self._loop = loop
         self._program = program = Program(loop.bytes, loop.size)
         self._assembler = Assembler(loop.bytes, loop.size)
-        self._made: list[Vector] = []
-        for name, operands in loop.kernels:
-            function = function_of(name, loop.size)
-            if function is None:
-                raise Unsupported(f"{name} in machine code")
-            self._made.append(function(program, *map(self._operand, operands)))
-            for kind, operand, array in loop.outputs:
-                if operand == ("made", len(self._made) - 1):
-                    program.output(kind, self._made[-1], array)
-        for kind, operand, array in loop.outputs:
-            if operand[0] != "made":
-                program.output(kind, self._operand(operand), array)
+        for program.turn in (0, 1):
+            self._compute()
         reductions = [(kind, array) for kind, _, array in loop.outputs if kind != "store"]
         registers = 32 if loop.bytes == 64 else 16
         #: The two accumulators of a reduction, and the mask or the vector that tells whether a number is NaN.
@@ -129,6 +119,22 @@ class _Assembly:
         self._totals = {array: self._body.slot() for array in self._sums} if loop.width > BLOCK else {}
         self._count = 0
 
+    def _compute(self) -> None:
+        """The vectors of the kernels and what is done with them."""
+        loop, program = self._loop, self._program
+        self._made: list[Vector] = []
+        for name, operands in loop.kernels:
+            function = function_of(name, loop.size)
+            if function is None:
+                raise Unsupported(f"{name} in machine code")
+            self._made.append(function(program, *map(self._operand, operands)))
+            for kind, operand, array in loop.outputs:
+                if operand == ("made", len(self._made) - 1):
+                    program.output(kind, self._made[-1], array)
+        for kind, operand, array in loop.outputs:
+            if operand[0] != "made":
+                program.output(kind, self._operand(operand), array)
+
     def _operand(self, x: tuple[str, int | str]) -> Vector:
         kind, which = x
         if isinstance(which, str):
@@ -140,9 +146,9 @@ class _Assembly:
 
     # ---- places ----
 
-    def _place(self, array: int) -> Memory:
+    def _place(self, array: int, turn: int) -> Memory:
         """The memory of the elements of an array."""
-        offset = self._turn * self._loop.bytes if self._is_paired else 0
+        offset = turn * self._loop.bytes
         if array in self._pointers:
             return Memory(self._pointers[array], DONE, offset)
         self._assembler.integer(MOVE, RAX, Memory(RDI, offset=8 * array))
@@ -166,7 +172,6 @@ class _Assembly:
         for array, register in self._pointers.items():
             a.integer(MOVE, register, Memory(RDI, offset=8 * array))
         self._numbers("one")
-        self._is_paired = not self._is_flat
         if self._is_flat:
             self._flat()
         else:
@@ -204,18 +209,23 @@ class _Assembly:
         """All elements of a tile as one row."""
         a, loop = self._assembler, self._loop
         a.multiply(RSI, RSI, loop.width * loop.size)
-        a.integer(MOVE, END, RSI)
-        a.with_number(4, END, -loop.bytes)
-        a.with_number(4, RSI, loop.bytes - 1)
         a.integer(XOR, DONE, DONE)
-        a.integer(TEST, END, END)
-        a.jump(EQUAL, "rest")
+        a.integer(MOVE, END, RSI)
+        a.with_number(4, END, -2 * loop.bytes)
+        a.jump(EQUAL, "vector")
+        a.label("pair")
+        self._body.emit(self._place, is_pair=True)
+        a.with_number(0, DONE, 2 * loop.bytes)
+        a.integer(COMPARE, DONE, END)
+        a.jump(BELOW, "pair")
         a.label("vector")
+        a.integer(MOVE, END, RSI)
+        a.with_number(4, END, loop.bytes)
+        a.jump(EQUAL, "rest")
         self._body.emit(self._place)
         a.with_number(0, DONE, loop.bytes)
-        a.integer(COMPARE, DONE, END)
-        a.jump(BELOW, "vector")
         a.label("rest")
+        a.with_number(4, RSI, loop.bytes - 1)
         a.integer(TEST, RSI, RSI)
         a.jump(EQUAL, "end")
         if loop.bytes == 64:
@@ -252,8 +262,8 @@ class _Assembly:
             if in_blocks:
                 a.set_number(END, min(end, BLOCK * loop.size))
             a.label("pair")
-            for self._turn in (0, 1):
-                self._body.emit(self._place)
+            self._turn = -1
+            self._body.emit(self._place, is_pair=True)
             a.with_number(0, DONE, 2 * loop.bytes)
             if in_blocks:
                 a.integer(COMPARE, DONE, END)
@@ -272,7 +282,6 @@ class _Assembly:
                 a.jump(BELOW, "pair")
         if in_blocks and 0 < rest < 2 * lanes:
             self._end_block()
-        self._is_paired = False
         if rest % (2 * lanes) >= lanes:
             self._turn = 0
             self._body.emit(self._place)
@@ -283,7 +292,6 @@ class _Assembly:
                 mask = b"\xff" * (count * loop.size) + bytes(32 - count * loop.size)
                 a.vector("load", 0, 0, self._body.constant(mask))
             self._body.emit(self._place, TAIL if loop.bytes == 64 else 0)
-        self._is_paired = True
         for kind, _, array in loop.outputs:
             if kind == "sum":
                 self._end_sum(array)
@@ -325,7 +333,10 @@ class _Assembly:
     def _join(self, output: Output, x: int, mask: int) -> None:
         """Join a vector with an accumulator."""
         a, is_wide, kind = self._assembler, self._loop.bytes == 64, output.kind
-        to, used = self._sums[output.array][self._turn], max(mask, 0) if is_wide else 0
+        to, used = (
+            self._sums[output.array][output.turn if self._turn < 0 else self._turn],
+            max(mask, 0) if is_wide else 0,
+        )
         name = "add" if kind == "sum" else kind
         if mask < 0 or is_wide:
             a.vector(name, to, x, to, mask=used)

@@ -13,7 +13,7 @@ from typing import Any
 import capstone
 import numpy as np
 import pytest
-from tests.backends.numpy.test_passes import cases, graph, replayed
+from tests.backends.numpy.test_passes import cases, flat_cases, flat_graph, graph, replayed
 from tests.helpers.kernels import BASE, USABLE, needs_kernels, python, use_level
 from tests.helpers.planting import plant
 
@@ -186,7 +186,7 @@ def test_masked_instructions_are_what_a_disassembler_reads() -> None:
 def operands_of(kernel: str, count: int) -> list[str]:
     """How the operands of a kernel vary."""
     kinds = ["full"] * count
-    if kernel.endswith("_number"):
+    if kernel.endswith("_number") or kernel == "fill":
         kinds[-1] = "one"
     if kernel.startswith("scale_"):
         kinds[1] = "one"
@@ -197,7 +197,7 @@ def kernels(size: int) -> Iterator[tuple[str, Any]]:
     for name in {**functions.FUNCTIONS, **functions.OF_FLOATS}:
         for suffix in ("", "_number"):
             found = compiled.kernel(name + suffix + ("_double" if size == 8 else ""))
-            if found is not None and functions.function_of(name + suffix, size) is not None and name != "fill":
+            if found is not None and functions.function_of(name + suffix, size) is not None:
                 yield name + suffix, found
 
 
@@ -280,6 +280,11 @@ def first_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
         if not all(map(same, found, wanted)):
             return f"{seed} {shape} {dtype}"
     assert loops_seen > count // 2
+    for seed, shape, dtype in flat_cases(count):
+        function, inputs = flat_graph(seed, shape, dtype)
+        found, wanted, _ = both(function, inputs, monkeypatch)
+        if not all(map(same, found, wanted)):
+            return f"without rows: {seed} {shape} {dtype}"
     return ""
 
 
@@ -300,6 +305,8 @@ FAULTS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "a stale constant": (vectors.Body, "constant", 'f"constant {content.hex()}"', '"constant"', ("exp",)),
     "two vectors in a register": (vectors.Body, "_new", "self._free.pop()", "self._free[-1]", ("tanh",)),
     "the tail is left out": (loops._Assembly, "_row", "count := rest % lanes", "count := 0", ()),
+    "two vectors at one place": (loops._Assembly, "_place", "turn * self._loop.bytes", "0", ()),
+    "two vectors in one sum": (loops._Assembly, "_join", "[output.turn if", "[0 if", ()),
     "the tail is added to another sum": (loops._Assembly, "_row", "self._turn = 1", "self._turn = 0", ()),
     "rows do not go on": (loops._Assembly, "_advance", "loop.width * loop.size", "0", ()),
     "sums are kept": (loops._Assembly, "_start", "in self._sums[array]", "in ()", ()),
