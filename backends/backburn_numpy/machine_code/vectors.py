@@ -280,6 +280,11 @@ class Body:
             register = self._register(step.value)
             if step.kind == "store":
                 self._store(register, step.array, step.turn)
+            elif step.kind == "columns":  # also what is past the end of a row, for which there is room
+                place, to = self._places(step.array, step.turn), self._target(step.value)
+                self.assembler.vector("add", to, register, place)
+                self.assembler.vector("store", to, 0, place)
+                self._free.append(to)
             else:
                 self._joins(step, register, self._mask)
         else:

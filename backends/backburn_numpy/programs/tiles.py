@@ -58,6 +58,10 @@ OF_ROWS = {"sum": "sum_rows", "mean": "sum_rows", "max": "max_rows", "min": "min
 ABSENT = Value()
 
 
+#: The step of sums of columns, of which each portion has its own.
+SUMS = -1
+
+
 class Place(NamedTuple):
     """Where an array lies: which start, -1 for the room of a thread, or -2 for none; the bytes, and from row to row."""
 
@@ -259,7 +263,8 @@ class TilePass:
         places: dict[Value, Place] = {ABSENT: Place(-2, 0, 0)}
         for i, value in enumerate([*results, *inputs]):
             extent = self._extents[value]
-            places[value] = Place(i, 0, self._steps[extent])
+            is_sums = i < len(results) and extent is Extent.COLUMN
+            places[value] = Place(i, 0, SUMS if is_sums else self._steps[extent])
             if value in self._indices:
                 places[value] = Place(i, 0, INDEX.itemsize)
         self.constants = []
@@ -287,15 +292,17 @@ class TilePass:
                         room += arrays[extent] + LINE  # no power of 2 apart, where values would share sets of the cache
                     places[made] = Place(-1, free[extent].pop(), self._steps[extent])
             if isinstance(step, Joined):
-                self._tables.append(np.array([places[x] for x in (*step.writes, *step.reads)], np.int64))
+                for x in step.some:
+                    places[x] = Place(-1, room, 0)
+                    room += -(-(width * size) // LINE) * LINE + LINE
+                self._tables.append(np.array([places[x] for x in step.arrays], np.int64))
                 count, table = len(self._tables[-1]), compiled.address(self._tables[-1])
                 words += [step.code.address, CODE, count, table, *[0] * (3 * MOST_ARRAYS + 1)]
             else:
                 kernel, made, given = step
                 found: Any = compiled.kernel(trace.kernel(kernel))
                 if kernel == "sum_columns":
-                    how, where = COLUMNS, [places[given[0]], Place(-1, room, 0), places[made]]
-                    room += 8 * width
+                    how, where = COLUMNS, [places[given[0]], places[made]]
                 elif kernel in OF_ROWS.values():
                     how, where = REDUCE, [places[given[0]], places[made]]
                 elif kernel in ARRAYS_ALONG_ROWS:
