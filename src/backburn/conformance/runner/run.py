@@ -18,6 +18,7 @@ from backburn.conformance.runner.causes import calls_of, causes_by_kind
 from backburn.conformance.runner.shrinking import smallest_failing
 from backburn.conformance.runner.suite import checks
 from backburn.conformance.runner.target import has_name, name_of, resolve_backend
+from backburn.conformance.samples.calls import complex_dtypes
 from backburn.ops.table import OPERATIONS
 
 #: Seconds that the search for a smaller failing input may take.
@@ -114,7 +115,8 @@ def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tu
         complete = not any(filters.values()) and not only and not options.get("quick")
         gaps: dict[str, dict[str, str]] = {}
         if complete and kinds_of(backend) is None:
-            for (name, kind), reason in holes({(c.operation, c.kind) for c in found}).items():
+            present = {(c.operation, c.kind) for c in found}
+            for (name, kind), reason in holes(present, bool(complex_dtypes(backend))).items():
                 gaps.setdefault(name, {})[kind] = reason
         header = {**describe(backend), **{n: bool(options.get(n)) for n in ("quick", "large")}}
         header["selected"] = {n: sorted(v) for n, v in filters.items() if v}
