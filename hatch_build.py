@@ -36,7 +36,8 @@ class CompileKernels(BuildHookInterface[Any]):
             return
         sources = Path(self.root) / COMPILED
         if version == "editable":
-            self.compile(sources)
+            if not self.is_compiled(sources):
+                self.compile(sources)
             return
         self.made = TemporaryDirectory()
         folder = Path(self.made.name)
@@ -58,6 +59,11 @@ class CompileKernels(BuildHookInterface[Any]):
         """Called when the wheel has been made."""
         if hasattr(self, "made"):
             self.made.cleanup()
+
+    def is_compiled(self, sources: Path) -> bool:
+        """Whether an earlier installation compiled these sources, and no variable asks for another compiler."""
+        is_chosen = os.environ.get("CC") or os.environ.get("BACKBURN_COMPILED") or self.target()
+        return not is_chosen and bool(self.build_module().is_built(sources))
 
     def compile(self, folder: Path) -> list[Path]:
         """Compile into the folder; the libraries that were made, or none where there is no compiler.

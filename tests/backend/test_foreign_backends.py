@@ -34,6 +34,8 @@ from backburn.conformance.samples.calls import arrays, as_tuple, dtypes_of, map_
 from backburn.io import load_model
 from backburn.ops.table import OPERATIONS
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "backends"
 #: The library, the module and the class of each backend, by name.
 BACKENDS = {
@@ -275,7 +277,6 @@ folder = "{folder}"
 """
 
 
-@pytest.mark.slow
 @each_backend
 def test_the_digits_train_as_on_numpy(base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Training needs the flag alone; equal random numbers lead to the same network but for rounding."""

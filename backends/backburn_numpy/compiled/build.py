@@ -110,12 +110,18 @@ def libraries(folder: Path = FOLDER) -> dict[str, Path]:
     return {path.name[: -len(end)]: path for path in folder.glob(f"*{end}")}
 
 
+def is_built(folder: Path = FOLDER) -> bool:
+    """Whether there is an undamaged library of the present sources for every instruction set."""
+    found = libraries(folder)
+    return found.keys() >= {"processor", *levels()} and not any(map(_is_damaged, found.values()))
+
+
 def load(path: Path, symbol: str) -> ctypes.CDLL:
     """Load a library. Raises :class:`OSError` if it is damaged, for another system, or lacks the symbol.
 
     Damage is looked for first: loading half a library ends the process.
     """
-    if path.stem.rpartition("-")[2] != _hash(path):
+    if _is_damaged(path):
         raise OSError(f"{path} is damaged: its contents are not those that were compiled")
     loaded = ctypes.CDLL(str(path))
     if not hasattr(loaded, symbol):
@@ -265,6 +271,10 @@ def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         with suppress(OSError):  # Windows deletes no library that a process has loaded
             path.unlink()
+
+
+def _is_damaged(path: Path) -> bool:
+    return path.stem.rpartition("-")[2] != _hash(path)
 
 
 def _hash(path: Path) -> str:

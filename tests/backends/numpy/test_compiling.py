@@ -22,6 +22,8 @@ from backburn.backend import BackendWarning
 from backburn_numpy import compiled
 from backburn_numpy.compiled import build
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 #: The best of the instruction sets that can be used.
@@ -489,3 +491,28 @@ def test_a_wheel_has_the_libraries_and_the_tag_of_their_machine(
         assert data["pure_python"] is False
         levels = {Path(name).name.rsplit("-", 2)[0] for name in data["force_include"].values()}
         assert levels == {"processor", *build.levels(target.partition("-")[0])}
+
+
+@needs_kernels
+@pytest.mark.usefixtures("one_source")
+def test_an_editable_installation_compiles_what_is_not_there(
+    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled_into: list[Path] = []
+    monkeypatch.setattr(hook, "root", str(tmp_path))
+    monkeypatch.setattr(hook, "build_module", lambda: build)
+    monkeypatch.setattr(hook, "compile", compiled_into.append)
+    sources = tmp_path / "backends" / "backburn_numpy" / "compiled"
+    sources.mkdir(parents=True)
+    hook.initialize("editable", {})
+    assert compiled_into == [sources]
+    build.build(sources)
+    hook.initialize("editable", {})
+    assert compiled_into == [sources]
+    monkeypatch.setenv("CC", "another")
+    hook.initialize("editable", {})
+    assert compiled_into == [sources] * 2
+    monkeypatch.setenv("CC", "")
+    build.libraries(sources)["processor"].write_bytes(b"damaged")
+    hook.initialize("editable", {})
+    assert compiled_into == [sources] * 3
