@@ -326,8 +326,6 @@ class TilePass:
         kernels = sum(not isinstance(step, Joined) for step in steps)
         #: The generator of the pass's code, in words.
         self.generator = f"{kernels} kernels"
-        #: Whether all of it is machine code, which is faster than the interpreter of formulas, too.
-        self.is_code = not kernels
         if self._codes:
             self.generator = f"machine code ({machine_code.describe()}), {len(self._codes)} loops and {self.generator}"
         self.room = -(-room // 4096) * 4096 + LINE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from graphlib import TopologicalSorter
 from itertools import product
 from typing import Any
@@ -19,10 +20,11 @@ from backburn.base.errors import CaptureError, OutOfRangeError
 from backburn.nn import functional
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion import partition
+from backburn.programs.fusion.partition import fuse_calls
 from backburn.programs.fusion.plan import PASS, Extent, Operand, Plan, Space, Step
 from backburn.programs.ir import Call, Program, ordered
 from backburn_numpy import tuning
-from backburn_numpy.programs import program_compiler, small_passes, tiles
+from backburn_numpy.programs import compiling, program_compiler, small_passes, tiles
 from backburn_numpy.runtime import threads
 
 pytestmark = needs_kernels
@@ -116,14 +118,15 @@ def graph(seed: int, shape: tuple[int, ...], dtype: str) -> tuple[Callable[..., 
                 pair = (x, other) if c & 1 else (other, x)
                 made = BINARY[(c >> 1) % len(BINARY)](*pair)
             elif kind < 0.82:
-                made = (bb.mean, bb.sum, bb.max, bb.min)[b % 4](x, axis=-1, keepdims=True)
+                reduce = (bb.mean, bb.sum, bb.max, bb.min)[b % 4] if c % 7 else bb.var
+                made = reduce(x, axis=-1, keepdims=True)
                 rows.append(bb.tanh(made) if c & 1 else made * 0.125)
                 continue
             elif kind < 0.88:
                 rows.append(UNARY[c % len(UNARY)](rows[b % len(rows)]))
                 continue
             elif kind < 0.93:
-                out.append((bb.sum, bb.mean)[b % 2](x, axis=leading))
+                out.append(((bb.sum, bb.mean)[b % 2] if c % 5 else bb.var)(x, axis=leading))
                 continue
             elif kind < 0.96:
                 out.append((bb.sum, bb.mean)[b % 2](x))
@@ -408,6 +411,65 @@ def test_sums_of_a_pass_are_exact() -> None:
     for made, axis in zip(found, (0, 1, None), strict=True):
         truth = exact.sum(axis=axis)
         assert np.max(np.abs(made - truth) / truth) <= 2.0**-22
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_variances_are_sums_in_passes(dtype: str) -> None:
+    rng = np.random.default_rng(8)
+    given = (rng.normal(size=(1000, 300)) + 1000.0 * rng.random((1000, 1))).astype(dtype)
+
+    def function(x: Any) -> Any:
+        y = x * 1.5
+        return [bb.var(y, axis=1, keepdims=True), bb.var(y, axis=0, correction=1)]
+
+    for code in ("0", "1"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("BACKBURN_MACHINE_CODE", code)
+            found, captured = replayed(function, [given], "capture(numpy)")
+        assert "no pass computes var" not in str(captured.plan())
+        exact = (given * np.asarray(1.5, dtype)).astype(np.float64)
+        for made, wanted in zip(found, [exact.var(axis=1, keepdims=True), exact.var(axis=0, ddof=1)], strict=True):
+            assert made.shape == wanted.shape
+            assert np.max(np.abs(made - wanted) / wanted) <= (2.0**-22 if dtype == "float32" else 1e-13)
+
+
+def outer(row: Any, column: Any, x: Any) -> Any:
+    """Of products of rows and columns, what two passes read, and what one pass of them makes for others."""
+    y, z = row * column, row - column
+    share = bb.exp(y - bb.max(y, axis=1, keepdims=True))
+    centred = z - bb.mean(z, axis=0, keepdims=True)
+    return [bb.sum(share, axis=1), bb.tanh(centred) * bb.sum(share, axis=0) + z, bb.tanh(x) + y]
+
+
+def test_products_of_rows_and_columns_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    inputs = [numbers(rng, shape, "float32", False) for shape in ((70, 1), (1, 40), (70, 40))]
+    expected, _ = replayed(outer, inputs, "capture(numpy, join=false)")
+    with guarded():
+        found, captured = replayed(outer, inputs, "capture(numpy)")
+    assert differences(found, expected, "float32") == ""
+    writes = [line for line in str(captured.plan()).splitlines() if line.startswith("  writes ")]
+    assert sum(line.count("(full)") for line in writes) == 2  # the results
+    plant(monkeypatch, partition._Replacement, "_copy", "[*maker.operands]", "[*maker.operands[::-1]]")
+    found, _ = replayed(outer, inputs, "capture(numpy)")
+    assert differences(found, expected, "float32") != ""
+
+
+def test_a_value_is_kept_where_the_pass_that_makes_it_again_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    inputs = [numbers(rng, shape, "float32", False) for shape in ((70, 1), (1, 40), (70, 40))]
+    expected, _ = replayed(outer, inputs, "capture(numpy, join=false)")
+    made = tiles.compile_plan
+
+    def none(plan: Plan) -> Any:
+        return None if any(step.call.operation == "tanh" for step in plan.steps) else made(plan)
+
+    steps = [partial(fuse_calls, compile=none, knows=tiles.knows) if one.__class__ is partial and
+             one.func is fuse_calls else one for one in compiling.PASSES]  # fmt: skip
+    monkeypatch.setattr(compiling, "PASSES", tuple(steps))
+    found, captured = replayed(outer, inputs, "capture(numpy)")
+    assert differences(found, expected, "float32") == ""
+    assert "the backend has no kernels for the pass" in str(captured.plan())
 
 
 def heads(x: Any, w: Any, b: Any, labels: Any) -> Any:

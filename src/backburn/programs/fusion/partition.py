@@ -42,6 +42,8 @@ FUSABLE = frozenset((
 #: Operations that save a pass only beside others, in a group of rows.
 OF_ROWS = frozenset(("gelu", "gelu_backward", "softplus", "erf", "isinf", "astype"))
 
+#: Operations that are made again for a pass, of numbers of rows and columns, sooner than written and read.
+CHEAP = frozenset(("add", "sub", "mul", "div", "neg", "maximum", "minimum"))
 #: Operations that move no elements, or through which their operand is read.
 VIEWS = frozenset(("reshape", "broadcast_to", "permute_dims", "slice"))
 
@@ -491,10 +493,10 @@ def fuse_calls(
     report = program.fusion = Report(reasons=partition.reasons)
     if not partition.homes:
         return program.calls
-    replacement = _Replacement(program, k, partition, compile, report)
+    replacement = _Replacement(program, k, partition, compile)
     makers = program.makers()
     last: dict[int, list[Variable]] = {}
-    for group in partition.groups():
+    for group in sorted(partition.groups(), key=lambda group: -group.steps[-1].place):
         if (calls := replacement.of(group)) is None:
             continue
         for step in group.steps:
@@ -507,22 +509,76 @@ def fuse_calls(
     if not last:
         return program.calls
     wanted = [v for call in program.calls for v in last.get(id(call), variables_in([call.results]))]
-    return ordered(wanted, makers)
+    found = ordered(wanted, makers)
+    report.plans = [replacement.plans[call] for call in found if call in replacement.plans]
+    return found
 
 
 class _Replacement:
     """The calls that take the place of groups."""
 
-    def __init__(self, program: Program, k: Any, partition: Partition, compile: Compile | None, report: Report) -> None:
+    def __init__(self, program: Program, k: Any, partition: Partition, compile: Compile | None) -> None:
         self._program = program
         self._k = k
         self._partition = partition
         self._compile = compile
-        self._report = report
+        #: The plan of each pass or formula.
+        self.plans: dict[Call, Plan] = {}
         self._users, self._returned = program.users(), {*program.returned}
+        #: By the identity of a call, the variables that its pass makes again.
+        self._again: dict[int, set[Variable]] = {}
 
     def of(self, group: Group) -> list[Call] | None:
-        """The calls in place of those of a group; None if they stay, for which the report has the reason."""
+        """The calls in place of those of a group; None if they stay, for which the report has the reason.
+
+        Of groups that are read by others, these have to be replaced first.
+        """
+        before = [(step, [*step.operands]) for step in group.steps]
+        if self._compile is not None and not group.is_update:
+            self._make_again(group)
+        found = self._of(group)
+        if found is None:  # the calls stay, and read what they did
+            group.steps = [step for step, _ in before]
+            for step, operands in before:
+                step.operands = operands
+                self._again.pop(id(step.call), None)
+        return found
+
+    def _make_again(self, group: Group) -> None:
+        """Add steps for values of other groups that are cheaper to make of rows and columns than to read."""
+        own = {v for step in group.steps for v in step.results}
+        copies: dict[Variable, Operand | None] = {}
+        if any(v.dtype.kind == "bool" for v in own):
+            calls = {id(step.call) for step in group.steps}
+            if any(self._is_read(v, calls) for v in own if v.dtype.kind == "bool"):
+                return  # such a comparison is also made on its own
+        for step in [*group.steps]:
+            for i, x in enumerate(step.operands):
+                if not isinstance(x, Operand) or x.extent is not Extent.FULL or x.value.__class__ is not Variable:
+                    continue
+                v = x.value
+                if v in own or v not in self._partition.homes:
+                    continue
+                if v not in copies:
+                    copies[v] = self._copy(v, group)
+                if (copy := copies[v]) is not None:
+                    step.operands[i] = copy
+                    self._again.setdefault(id(step.call), set()).add(v)
+
+    def _copy(self, v: Variable, group: Group) -> Operand | None:
+        """A value of another group, made by a step of this one; None if it is read as cheaply."""
+        home = self._partition.group_of(v)
+        maker = next(step for step in home.steps if v in step.made)
+        operands = [x for x in maker.operands if isinstance(x, Operand)]
+        if home.space != group.space or maker.call.operation not in CHEAP:
+            return None
+        if any(x.extent is Extent.FULL or x.value in self._partition.homes for x in operands):
+            return None
+        made = self._program.variable(v.shape, v.dtype)
+        group.steps.append(Step(replace(maker.call, results=made), maker.extent, [*maker.operands], maker.place))
+        return Operand(made, Extent.FULL)
+
+    def _of(self, group: Group) -> list[Call] | None:
         group.steps.sort(key=lambda step: step.place)
         steps = group.steps
         mine, made = {id(step.call) for step in steps}, [v for step in steps for v in step.results]
@@ -533,6 +589,8 @@ class _Replacement:
         again = {x for call in apart for x in variables_in(call.operands)}
         needed = {x if x in own else self._partition.root(x) for x in again}
         outputs = [v for v in made if v.dtype.kind != "bool" and (v in outputs or v in needed)]
+        if not outputs and not apart and any(v in found for found in self._again.values() for v in made):
+            return []  # others make what they read of it
         is_alone = len(steps) - len(apart) < 2
         if is_alone and steps[0].call.operation in ALONG_ROWS and group.space.size <= MAX_ELEMENTS_ALONE:
             is_alone = False
@@ -542,20 +600,21 @@ class _Replacement:
             call = fused_call(steps, outputs, self._k)
             if call is not None:
                 plan = Plan(group.space, steps, outputs)
-                self._report.plans.append(plan)
-                return [self._as_code(group, plan) or call, *apart]
+                call = self._as_pass(group, plan) or call
+                self.plans[call] = plan
+                return [call, *apart]
         if self._compile is None:
             return self._stay(group, "no array has the shape of the results")
         plan = Plan(group.space, *_with_totals(group.space, steps, outputs, self._program, self._k))
         function: Any = self._compile(plan)
         if function is None:
             return self._stay(group, "the backend has no kernels for the pass")
-        self._report.plans.append(plan)
         call = Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
+        self.plans[call] = plan
         return [call, *plan.totals, *apart]
 
-    def _as_code(self, group: Group, plan: Plan) -> Call | None:
-        """A formula as a pass, if the backend makes code of it; not an update of the state, made in place."""
+    def _as_pass(self, group: Group, plan: Plan) -> Call | None:
+        """A formula as a pass, if the backend makes such; not an update of the state, made in place."""
         if self._compile is None or group.is_update or plan.space.size < MIN_ELEMENTS_OF_ROWS:
             return None
         function: Any = self._compile(plan)
@@ -564,18 +623,20 @@ class _Replacement:
         return Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
 
     def _stay(self, group: Group, reason: str) -> list[Call] | None:
-        self._report.reasons.update((step.call, reason) for step in group.steps)
+        self._partition.reasons.update((step.call, reason) for step in group.steps)
         return None
 
-    def _is_read(self, v: Variable, mine: set[int]) -> bool:
-        """Whether anything but the calls ``mine`` needs a variable, also through views and broadcasts."""
+    def _is_read(self, v: Variable, mine: set[int], root: Variable | None = None) -> bool:
+        """Whether anything but the calls ``mine`` needs a variable, also through views and broadcasts of ``root``."""
         if v in self._returned:
             return True
         for call in self._users.get(v, ()):
-            if id(call) in mine:
+            if id(call) in mine or (root or v) in self._again.get(id(call), ()):
                 continue
             result = call.results
-            if result.__class__ is not Variable or result not in self._partition.sources or self._is_read(result, mine):
+            if result.__class__ is not Variable or result not in self._partition.sources:
+                return True
+            if self._is_read(result, mine, root or v):
                 return True
         return False
 
