@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sysconfig
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,8 +37,7 @@ class CompileKernels(BuildHookInterface[Any]):
             return
         sources = Path(self.root) / COMPILED
         if version == "editable":
-            if not self.is_compiled(sources):
-                self.compile(sources)
+            self.compile(sources)
             return
         self.made = TemporaryDirectory()
         folder = Path(self.made.name)
@@ -69,12 +69,16 @@ class CompileKernels(BuildHookInterface[Any]):
         """Compile into the folder; the libraries that were made, or none where there is no compiler.
 
         A wheel stays small: on lesser processors than this one NumPy does the work, unless it is to have the kernels
-        for all. In a source tree the tests want them all as well.
+        for all. In a source tree the tests want them all as well. What an earlier installation compiled is taken.
         """
         if os.environ.get("BACKBURN_COMPILED") == "0":
             return []
         build = self.build_module()
-        for_all = folder.is_relative_to(self.root) or os.environ.get("BACKBURN_COMPILED_LEVELS") == "all"
+        sources = Path(self.root) / COMPILED
+        for_all = folder == sources or os.environ.get("BACKBURN_COMPILED_LEVELS") == "all"
+        if for_all and self.is_compiled(sources):
+            found = build.libraries(sources).values()
+            return [*found] if folder == sources else [Path(shutil.copy2(path, folder)) for path in found]
         target = self.target()
         try:
             return list(build.build(folder, only_best=not for_all and target is None, target=target))

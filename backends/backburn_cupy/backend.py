@@ -32,8 +32,8 @@ from backburn_cupy.kernels.runner import CupyRunner, Runner
 
 #: The modules that define the operations. They import CuPy, and so are imported with the first instance.
 FAMILIES = (
-    "creation", "elementwise", "special", "selection", "reduce", "scan", "sort", "shape", "index", "linalg", "conv",
-    "attention", "recurrent", "decompositions", "fft",
+    "creation", "elementwise", "complex_numbers", "special", "selection", "reduce", "scan", "sort", "shape", "index",
+    "linalg", "conv", "attention", "recurrent", "decompositions", "fft",
 )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         #: Runs the fused kernels; None leaves everything to CuPy.
         with cupy.cuda.Device(device):
             self.runner: Runner | None = CupyRunner(cupy, device, self.faults, deterministic)
-        self._dtypes = host_dtypes()  # which are CuPy's, too
+        self._dtypes = host_dtypes(has_complex=True)  # which are CuPy's, too
         if dtype not in self._dtypes.values():
             raise DTypeError(f"CupyBackend: {dtype} needs the package ml_dtypes: pip install 'backburn[bfloat16]'")
         uses = frozenset({"storage", "arithmetic"})

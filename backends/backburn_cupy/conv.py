@@ -127,7 +127,7 @@ def _try_cudnn(
     bias: Array | None = None,
 ) -> Array | None:  # fmt: skip
     """The result by cuDNN; None if not installed or without a plan."""
-    if cudnn.found().module is None or 0 in (*first.shape, *second.shape, *shape):
+    if cudnn.found().module is None or first.dtype.kind == "c" or 0 in (*first.shape, *second.shape, *shape):
         return None
     if len(shape) == 3:  # cuDNN has no 1-d convolutions: add an axis of length 1
         first, second = (x.reshape(*x.shape[:2], 1, x.shape[2]) for x in (first, second))

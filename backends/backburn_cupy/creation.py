@@ -10,7 +10,6 @@ import numpy as np
 
 from backburn.backend.host_numbers import HOST_CONSTANTS, LARGEST_CONSTANT, RECORDING_STEP, contents
 from backburn.base.dtypes import DType, as_dtype
-from backburn.base.errors import Unsupported
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.creation import arange_length
 
@@ -18,15 +17,8 @@ Array = Any
 Shape = tuple[int, ...]
 
 
-def host_dtype(dtype: DType) -> np.dtype[Any]:
-    """NumPy's dtype of one that the backend has."""
-    if dtype.kind == "complex":
-        raise Unsupported(f"the backend cupy has no {dtype}; compute with the real and the imaginary parts")
-    return dtype.dtype
-
-
 def from_numpy(k: Any, array: Any) -> Array:
-    host = np.asarray(array, dtype=host_dtype(as_dtype(array.dtype)))  # raises for unknown dtypes; in native byte order
+    host = np.asarray(array, dtype=as_dtype(array.dtype).dtype)  # raises for unknown dtypes; in native byte order
     if RECORDING_STEP.get() is not None:
         from backburn_cupy.capture import constant
 
@@ -52,7 +44,7 @@ def to_numpy_many(k: Any, tensors: Any, /) -> tuple[Any, ...]:
 
 
 def astype(k: Any, x: Array, /, dtype: DType) -> Array:
-    return cast(x, host_dtype(dtype))
+    return cast(x, dtype.dtype)
 
 
 def cast(x: Array, dtype: Any) -> Array:
@@ -74,14 +66,14 @@ def is_bfloat16(dtype: Any) -> bool:
 
 
 #: The numbers from which on a dtype rounds to infinity: half an ulp beyond its largest value.
-_ENDS = {"e": 65520.0, "f": 2.0**128 - 2.0**103, "E": 2.0**128 - 2.0**119}
+_ENDS = {"e": 65520.0, "f": 2.0**128 - 2.0**103, "E": 2.0**128 - 2.0**119, "F": 2.0**128 - 2.0**103}
 
 
 #: The Python numbers that CuPy takes beside arrays; bool is not one of them.
-NUMBERS = (float, int)
+NUMBERS = (float, int, complex)
 
 
-def cast_scalar(number: float, dtype: Any) -> Any:
+def cast_scalar(number: complex, dtype: Any) -> Any:
     """A number for a CuPy call with arrays of ``dtype``: infinite on overflow, rounded if CuPy would not do it.
 
     CuPy warns about overflow, and promotes bfloat16 with a float to float32.
@@ -92,12 +84,14 @@ def cast_scalar(number: float, dtype: Any) -> Any:
     end = _ENDS.get(dtype.char)
     if end is None:
         return number
+    if isinstance(number, complex):
+        return complex(*(cast_scalar(part, np.dtype(np.float32)) for part in (number.real, number.imag)))
     if not -end < number < end and number == number:
         number = math.inf if number > 0 else -math.inf
     return dtype.type(number) if dtype.char == "E" else number
 
 
-def check_scalar(number: float, dtype: Any) -> Any:
+def check_scalar(number: complex, dtype: Any) -> Any:
     """:func:`cast_scalar` for an own kernel, which would wrap an integer out of range: raises OverflowError.
 
     >>> check_scalar(-1, np.dtype(np.uint8))
@@ -108,27 +102,28 @@ def check_scalar(number: float, dtype: Any) -> Any:
     return np.asarray(number, dtype).item() if dtype.kind in "iu" else cast_scalar(number, dtype)
 
 
-def full(k: Any, shape: Shape, value: float, dtype: DType) -> Array:
-    host = host_dtype(dtype)
-    if value == 0 and str(value)[0] != "-":
+def full(k: Any, shape: Shape, value: complex, dtype: DType) -> Array:
+    host = dtype.dtype
+    if value == 0 and str(value)[0] not in "-(":  # which begins -0.0, and a complex number with a zero of that sign
         return cupy.zeros(shape, host)
     result = cupy.ndarray(shape, host)
     result.fill(value if value == 1 else _rounded(value, dtype))  # 1, where every gradient starts, needs no rounding
     return result
 
 
-def _rounded(value: float, dtype: DType) -> Any:
+def _rounded(value: complex, dtype: DType) -> Any:
     """The Python number that is ``value`` in a dtype."""
     with np.errstate(over="ignore"):  # overflow to infinity in narrow dtypes
-        return np.asarray(value, np.float64 if dtype.is_floating else dtype.dtype).astype(dtype.dtype).item()
+        wide = np.complex128 if dtype.kind == "complex" else np.float64 if dtype.is_floating else dtype.dtype
+        return np.asarray(value, wide).astype(dtype.dtype).item()
 
 
 def zeros(k: Any, shape: Shape, dtype: DType) -> Array:
-    return cupy.zeros(shape, host_dtype(dtype))
+    return cupy.zeros(shape, dtype.dtype)
 
 
 def empty(k: Any, shape: Shape, dtype: DType) -> Array:
-    return cupy.ndarray(shape, host_dtype(dtype))
+    return cupy.ndarray(shape, dtype.dtype)
 
 
 def arange(k: Any, start: float, stop: float, step: float, dtype: DType) -> Array:
@@ -138,4 +133,4 @@ def arange(k: Any, start: float, stop: float, step: float, dtype: DType) -> Arra
         places = cupy.multiply(places, step)
     if start != 0:
         places = cupy.add(places, start)
-    return cast(places, host_dtype(dtype))
+    return cast(places, dtype.dtype)

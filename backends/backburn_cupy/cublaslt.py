@@ -27,7 +27,7 @@ SUCCESS, INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED = 0, 7, 8, 15
 #: The statuses for having no algorithm, which vary between versions.
 NONE_KNOWN = (INVALID_VALUE, ARCH_MISMATCH, NOT_SUPPORTED)
 #: cudaDataType_t and cublasComputeType_t.
-TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}
+TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
 COMPUTE_FLOAT, COMPUTE_FLOAT_BY_TF32, COMPUTE_DOUBLE = 68, 77, 70
 #: cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t and cublasLtMatmulPreferenceAttributes_t.
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER, AUX_POINTER, AUX_LEADING = 3, 4, 7, 8, 11, 12
@@ -173,9 +173,18 @@ class Kind(NamedTuple):
 
 def compute_type(dtype: str, tf32: bool) -> int:
     """The type to compute products of a dtype in, of at least 32 bits."""
-    if dtype == "float64":
+    if dtype in ("float64", "complex128"):
         return COMPUTE_DOUBLE
     return COMPUTE_FLOAT_BY_TF32 if tf32 and dtype == "float32" else COMPUTE_FLOAT
+
+
+def scale_type(dtype: str) -> str:
+    """The dtype of the factors of products of a dtype.
+
+    >>> scale_type("bfloat16"), scale_type("float64"), scale_type("complex64")
+    ('float32', 'float64', 'complex64')
+    """
+    return dtype if dtype in ("float64", "complex64", "complex128") else "float32"
 
 
 def alignment(address: int) -> int:
@@ -194,12 +203,12 @@ class Plan:
         self._destroy: list[tuple[Any, int]] = []
         self._handle = handle(kind.device)
         self._lock = threading.Lock()
-        wide = kind.compute == COMPUTE_DOUBLE
+        scale = scale_type(kind.dtype)
         # The factors 1 and 0, which are read when a product is queued.
-        self._factors = np.array([1, 0], np.float64 if wide else np.float32)
+        self._factors = np.array([1, 0], scale)
         self._one = self._factors.ctypes.data
         self._zero = self._one + self._factors.itemsize
-        self._operation = self._descriptor("MatmulDesc", kind.compute, TYPES["float64" if wide else "float32"])
+        self._operation = self._descriptor("MatmulDesc", kind.compute, TYPES[scale])
         for attribute, matrix in ((TRANSPOSE_A, kind.left), (TRANSPOSE_B, kind.right)):
             _set("MatmulDesc", self._operation, attribute, _I(matrix.transposed))
         if kind.epilogue != NO_EPILOGUE:

@@ -13,10 +13,11 @@ from typing import Any
 import cupy
 import numpy as np
 
+from backburn.base.errors import Unsupported
 from backburn.ops.bodies import decompositions as contract
 from backburn.ops.table import shape_rule
 from backburn_cupy.creation import cast
-from backburn_cupy.reduce import upcast_half
+from backburn_cupy.reduce import is_half, upcast_half
 
 Array = Any
 
@@ -37,11 +38,14 @@ def _shape(operation: str, *operands: Array) -> Any:
 
 
 def _cast_results(x: Array, results: tuple[Array, ...]) -> tuple[Array, ...]:
-    return tuple(cast(result, x.dtype) for result in results)
+    """The results of 16-bit floats, computed in float32, in their dtype; others as they are, which may be real."""
+    return tuple(cast(result, x.dtype) for result in results) if is_half(x) else results
 
 
 #: CUBLAS_FILL_MODE_UPPER. cuSOLVER is column-major: its upper triangle is the row-major lower one.
 UPPER = 1
+#: The letters of cuSOLVER's functions, by dtype: complex64 is as wide as float64.
+LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
 @functools.cache
@@ -59,7 +63,7 @@ def cholesky(k: Any, x: Array, /) -> Array:
     count = x.size // (n * n)
     info = cupy.zeros((count,), np.int32)
     handle = cupy.cuda.device.get_cusolver_handle()
-    letter = "d" if factor.dtype.itemsize == 8 else "s"
+    letter = LETTERS[factor.dtype.char]
     if count == 1:
         size = getattr(cusolver(), f"{letter}potrf_bufferSize")(handle, UPPER, n, factor.data.ptr, n)
         workspace = cupy.ndarray((size,), factor.dtype)
@@ -95,6 +99,18 @@ def eigh(k: Any, x: Array, /) -> tuple[Array, ...]:
     values, vectors = cupy.linalg.eigh(operands)
     _report_failure(k, "eigh", (operands,), (values, vectors))
     return _cast_results(x, contract.turned_eigh(k, values, vectors))
+
+
+def eig(k: Any, x: Array, /) -> tuple[Array, ...]:
+    _shape("eig", x)
+    try:
+        values, vectors = cupy.linalg.eig(x)
+    except (AttributeError, RuntimeError) as cause:
+        if isinstance(cause, AttributeError) or "not available" in str(cause):
+            raise Unsupported("eig: needs CuPy 14 and a cuSOLVER with geev, that of CUDA 12.6 or newer") from cause
+        raise
+    _report_failure(k, "eig", (x,), (values, vectors))
+    return contract.turned_eig(k, values, vectors)
 
 
 def solve(k: Any, x: Array, y: Array, /) -> Array:

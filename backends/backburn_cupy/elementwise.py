@@ -13,6 +13,8 @@ from typing import Any
 
 import cupy
 
+from backburn.ops.bodies.complex_numbers import expm1 as complex_expm1
+from backburn.ops.bodies.complex_numbers import log1p as complex_log1p
 from backburn.programs.lowering import method_of
 from backburn_cupy.creation import NUMBERS, cast, cast_scalar, check_scalar, is_bfloat16
 from backburn_cupy.kernels.fused import fuse
@@ -62,6 +64,15 @@ def binary(function: Callable[..., Array], formula: str = "") -> Callable[..., A
         return function(x, y)
 
     return operation
+
+
+def or_for_complex(operation: Callable[..., Array], formula: Callable[..., Array]) -> Callable[..., Array]:
+    """An operation that is ``formula`` of complex arrays."""
+
+    def either(k: Any, x: Array, /) -> Array:
+        return formula(k, x) if x.dtype.kind == "c" else operation(k, x)
+
+    return either
 
 
 def binary_kernel(name: str, body: str) -> Callable[[Array, Array], Array]:
@@ -157,14 +168,35 @@ fmod = _division("fmod", binary_kernel("fmod_int", _FMOD))
 
 # ---- functions ----
 
-pow = binary(cupy.power)
+_power = binary(cupy.power)
+
+#: The largest whole exponent of complex numbers for which these are multiplied: CuPy takes their logarithm for all.
+MOST_FACTORS = 16
+
+
+def pow(k: Any, x: Array, y: Array, /) -> Array:
+    if y.__class__ in NUMBERS and x.dtype.kind == "c" and y == (whole := _whole(y)) and whole:
+        found = x
+        for digit in f"{whole if whole > 0 else -whole:b}"[1:]:
+            found = cupy.square(found)
+            found = cupy.multiply(found, x) if digit == "1" else found
+        return found if whole > 0 else cupy.reciprocal(found)
+    return _power(k, x, y)
+
+
+def _whole(number: complex) -> int:
+    """A number without its fraction and imaginary part; 0 if it is larger than ``MOST_FACTORS``."""
+    return int(number.real) if -MOST_FACTORS <= number.real <= MOST_FACTORS else 0
+
+
 sqrt = unary(cupy.sqrt, "sqrt")
 exp = unary(cupy.exp, "exp")
 exp2 = unary(cupy.exp2)
-expm1 = unary(cupy.expm1)
+# Of complex numbers near 0, CuPy's expm1 and log1p lose the digits for which there are these functions.
+expm1 = or_for_complex(unary(cupy.expm1), complex_expm1)
 log = unary(cupy.log, "log")
 log2 = unary(cupy.log2)
-log1p = unary(cupy.log1p)
+log1p = or_for_complex(unary(cupy.log1p), complex_log1p)
 hypot = binary(cupy.hypot)
 sin = unary(cupy.sin)
 cos = unary(cupy.cos)

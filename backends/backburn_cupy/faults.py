@@ -30,6 +30,7 @@ FAULTS: tuple[tuple[str, type[BackburnError], str], ...] = (
     ("svd", LinearAlgebraError, "a matrix has no decomposition that is found"),
     ("eigh", LinearAlgebraError, "a matrix has no decomposition that is found"),
     ("solve", SingularMatrixError, "a matrix is singular"),
+    ("eig", LinearAlgebraError, "a matrix has no decomposition that is found"),
 )
 NUMBER = {name: number for number, (name, _, _) in enumerate(FAULTS) if name}
 

@@ -43,6 +43,7 @@ def slice_assign(k: Any, x: Array, value: Any, /, key: Any) -> Array:
 
 
 def nonzero(k: Any, x: Array, /) -> Array:
+    x = cupy.not_equal(x, 0) if x.dtype.kind == "c" else x
     found = cupy.argwhere(x) if x.ndim else cupy.argwhere(x.reshape(1))[:, :0]
     k.faults.check()  # computing the number of elements has synchronized
     return found
@@ -155,6 +156,9 @@ def _values(values: Any, index: Array, dtype: Any) -> Array:
 
 
 def _add(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:
+    if x.dtype.kind == "c":  # which no instruction adds
+        real, imag = (getattr(values, part) for part in ("real", "imag"))
+        return k.complex(_add(k, operation, x.real, index, real, axis), _add(k, operation, x.imag, index, imag, axis))
     wide = _sum_dtype(x)
     out = x.astype(wide, order="C", copy=True)
     new = _values(values, index, wide)

@@ -40,8 +40,8 @@ RESULTS, LONG = 1 << 13, 1 << 11
 CALLS = 64
 
 # The factors 1 and 0, which cuBLAS takes by reference: they must live as long as the process.
-_FACTORS: dict[bool, Any] = {False: np.array([1, 0], np.float32), True: np.array([1, 0], np.float64)}
-_ADDRESSES = {wide: (array.ctypes.data, array.ctypes.data + array.itemsize) for wide, array in _FACTORS.items()}
+_FACTORS = {dtype: np.array([1, 0], dtype) for dtype in ("float32", "float64", "complex64", "complex128")}
+_ADDRESSES = {dtype: (array.ctypes.data, array.ctypes.data + array.itemsize) for dtype, array in _FACTORS.items()}
 
 
 _shape_of_matmul = functools.lru_cache(maxsize=4096)(product_shape)
@@ -79,7 +79,7 @@ def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Arr
     shapes = _shapes_of_weight_backward(grad.shape, x.shape)
     left, right = _rows(grad).transpose((1, 0)), _rows(x)
     size = shapes[0][0] * shapes[0][1]
-    if size and left.size and not _is_split(k, size, left.shape[1]):
+    if size and left.size and x.dtype.kind != "c" and not _is_split(k, size, left.shape[1]):
         grad_weight, grad_bias = cupy.ndarray(shapes[0], x.dtype), cupy.ndarray(shapes[1], x.dtype)
         if gemm_with(k, left, right, grad_weight, cublaslt.SUM_RIGHT, grad_bias):
             return grad_weight, grad_bias
@@ -252,8 +252,9 @@ def gemm(k: Any, x: Array, y: Array, out: Array, bias: Array | None = None) -> N
     """``out[...] = x @ y + bias`` for even stacks of one shape; ``out`` is contiguous."""
     x, y, products = _readable_operands(k, x, y, out.dtype)
     addresses = (y.data.ptr, x.data.ptr, out.data.ptr)
+    # No epilogue takes complex numbers.
     row = None if bias is None else cupy.ascontiguousarray(bias)
-    if row is not None and products.multiply((*addresses, row.data.ptr), cublaslt.ADD_BIAS):
+    if row is not None and row.dtype.kind != "c" and products.multiply((*addresses, row.data.ptr), cublaslt.ADD_BIAS):
         return
     if not products.multiply(addresses):
         _by_cublas(addresses, *products.options)
@@ -341,7 +342,7 @@ def _by_cublas(
 ) -> None:
     """The column-major product through CuPy, which graphs cannot record."""
     kind, compute, made = cublaslt.TYPES[dtype], cublaslt.compute_type(dtype, allow_tf32), cublaslt.TYPES[result]
-    one, zero = _ADDRESSES[dtype == "float64"]
+    one, zero = _ADDRESSES[cublaslt.scale_type(dtype)]
     handle = cupy.cuda.device.get_cublas_handle()
     transposes = (int(left.transposed), int(right.transposed))
     m, n, length, count = sizes

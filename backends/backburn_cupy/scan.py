@@ -1,4 +1,4 @@
-"""CuPy: cumulative sums and products: of float32 in float64, of 16-bit floats in float32."""
+"""CuPy: cumulative sums and products: of 32-bit parts in 64 bits, of 16-bit floats in float32."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from backburn_cupy.reduce import upcast_half
 
 Array = Any
 
+#: The wider dtypes that sums and products are kept in.
+_WIDE = {"f": np.float64, "F": np.complex128}
+
 
 def _cumulative(function: Callable[..., Array]) -> Callable[..., Array]:
     def operation(k: Any, x: Array, /, axis: int, reverse: bool = False) -> Array:
         if not x.size:
             return x
         wide = upcast_half(x)
-        dtype = np.dtype(np.float64) if x.dtype == np.float32 else wide.dtype
+        dtype = np.dtype(_WIDE.get(x.dtype.char, wide.dtype))
         result = function(cupy.flip(wide, axis) if reverse else wide, axis, dtype)
         return cast(cupy.flip(result, axis) if reverse else result, x.dtype)
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import cupy
 
+from backburn.ops.table import OPERATIONS
+from backburn_cupy.elementwise import or_for_complex
+
 Array = Any
 
 
@@ -43,6 +46,8 @@ ndtri = special("ndtri", "normcdfinvf(a)", "normcdfinv(a)")
 i0 = special("i0", "cyl_bessel_i0f(a)", "cyl_bessel_i0(a)")
 i1 = special("i1", "cyl_bessel_i1f(a)", "cyl_bessel_i1(a)")
 sinc = special("sinc", f"a == 0.0f ? 1.0f : sinpif(a) / ({_PI}f * a)", f"a == 0.0 ? 1.0 : sinpi(a) / ({_PI} * a)")
-rsqrt = special("rsqrt")
+rsqrt = or_for_complex(special("rsqrt"), OPERATIONS["rsqrt"].body)
 # CUDA's float logarithm is off by up to 2 ulp, even at powers of 10, where the contract is exact.
-log10 = special("log10", "static_cast<float>(log10(static_cast<double>(a)))", "log10(a)")
+log10 = or_for_complex(
+    special("log10", "static_cast<float>(log10(static_cast<double>(a)))", "log10(a)"), OPERATIONS["log10"].body
+)

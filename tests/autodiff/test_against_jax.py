@@ -15,6 +15,8 @@ from backburn.autodiff.tape import AnyGradOp, GradGraph, GradientTape
 from backburn.nn import functional
 from backburn.transforms import hessian, jvp, vjp
 
+pytestmark = pytest.mark.slow
+
 jax = pytest.importorskip("jax", reason="JAX is not installed: the extra `test` brings it")
 jnp: Any = jax.numpy
 lax: Any = jax.lax

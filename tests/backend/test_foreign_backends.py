@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.test_complex_operations import COMPUTED, NUMPY, cases_of, cast, compare
+from tests.helpers.complex_operands import COMPUTED, NUMPY, cases_of, compare, operands_in
 
 from backburn.autodiff import Autodiff
 from backburn.backend import BackendWarning
@@ -33,6 +33,8 @@ from backburn.conformance.checks.kinds import VALUE_KINDS
 from backburn.conformance.samples.calls import arrays, as_tuple, dtypes_of, map_operands
 from backburn.io import load_model
 from backburn.ops.table import OPERATIONS
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "backends"
 #: The library, the module and the class of each backend, by name.
@@ -83,8 +85,8 @@ def test_complex_operands(base: Any) -> None:
     """Every operation that takes complex tensors gives what the NumPy backend gives."""
     for name in COMPUTED if base.spec not in FEW else ("complex", "mul", "tan", "sum", "matmul", "where"):
         for dtype in ("complex64", "complex128"):
-            for _, sample in list(cases_of(name, 0))[: 3 if base.spec not in FEW else 1]:
-                operands = cast(sample.operands, dtype)
+            for sample in cases_of(name, 0)[: 3 if base.spec not in FEW else 1]:
+                operands = operands_in(name, sample, dtype)
                 expected = as_tuple(getattr(NUMPY, name)(*operands, **sample.attributes))
                 found = as_tuple(getattr(base, name)(*map_operands(operands, base.from_numpy), **sample.attributes))
                 for x, y in zip(found, expected, strict=True):
@@ -275,7 +277,6 @@ folder = "{folder}"
 """
 
 
-@pytest.mark.slow
 @each_backend
 def test_the_digits_train_as_on_numpy(base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Training needs the flag alone; equal random numbers lead to the same network but for rounding."""

@@ -642,6 +642,7 @@ def test_the_decorator_marks_expected_failures_and_refuses_unknown_ones() -> Non
 # ---- a new package ----
 
 
+@pytest.mark.slow
 def test_the_template_is_a_package_that_passes(tmp_path: Path, capsys, monkeypatch) -> None:
     assert main(["conformance", "--new", "abacus", str(tmp_path)]) == 0
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
@@ -669,6 +670,7 @@ def test_the_template_imports_what_is_public_for_backends() -> None:
         assert packages <= {"backburn.backend", "backburn.backend.adapters", "backburn.dtypes", "backburn.errors"}
 
 
+@pytest.mark.slow
 def test_the_template_is_strictly_typed(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     write_template("counting_frame", tmp_path)

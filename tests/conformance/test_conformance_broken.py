@@ -23,7 +23,7 @@ from backburn.base.dtypes import DTYPES, as_dtype, float32, qint8
 from backburn.base.errors import BackendMismatchError, Unsupported
 from backburn.conformance import check_backend, checks
 from backburn.conformance.checks.check import parts_of
-from backburn.conformance.checks.kinds import LARGE_KINDS, VALUE_KINDS, exists_in
+from backburn.conformance.checks.kinds import COMPLEX_KINDS, LARGE_KINDS, VALUE_KINDS, exists_in
 from backburn.ops.rules.gradients import gradient_rule
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend
@@ -626,6 +626,14 @@ FAULTS = {
     "right only where all outputs are used": Fault(rule("eigh", x=right_for_all_outputs_together), "eigh", "fan_out"),
     "relu'(0) = 1": Fault(rule("relu", x=lambda k, g, x: k.where(k.less(x, 0.0), 0.0, g)), "relu", "convention"),
     "the rule of a rule is wrong": Fault(rule("cos", x=lambda k, g, x: k.mul(g, k.sin(x))), "sin", "second_gradient"),
+    "a conjugate too many": Fault(
+        backend(exp=lambda x, /: np.conj(np.exp(x)) if x.dtype.kind == "c" else K.exp(x)),
+        "exp",
+        "complex",
+        {"complex_gradient", "complex_second_gradient"},
+    ),
+    "no conjugate in a rule": Fault(rule("conj", x=lambda g: g), "conj", "complex_gradient"),
+    "no conjugate in the rule of a rule": Fault(rule("conj", x=lambda g: g), "modulus", "complex_second_gradient"),
     "the last use wins": Fault(last_use_wins, "mul", "fan_out", {"reuse"}),
     "stale gradients": Fault(stale, "backend", "trait"),
     "the graph leaks": Fault(leaking, "tanh", "release"),
@@ -660,7 +668,8 @@ def test_a_fault_is_caught_by_its_check(name: str) -> None:
     report = check_backend(fault.make(), ops=fault.ops.split(","))
     found = {parts_of(r.id)[2] for r in report.failures}
     assert fault.kind in found, f"{fault.kind} saw nothing; {found} did"
-    assert found - set(LARGE_KINDS) <= fault.also | {fault.kind}, {r.id: r.message for r in report.failures}
+    others = set(LARGE_KINDS) if fault.kind in COMPLEX_KINDS else {*LARGE_KINDS, *COMPLEX_KINDS}
+    assert found - others <= fault.also | {fault.kind}, {r.id: r.message for r in report.failures}
     assert not report.ok
 
 

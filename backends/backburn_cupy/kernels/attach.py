@@ -36,7 +36,7 @@ LAUNCHERS: dict[str, Callable[..., Any]] = {
 def prefer_launcher(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """The operation ``plain(k, ...)``, preceded by its launcher if there is one.
 
-    Without a ``k.runner`` no kernels run.
+    Without a ``k.runner`` no kernels run, and none of complex numbers.
     """
     launcher = LAUNCHERS.get(name)
     if launcher is None:
@@ -47,7 +47,11 @@ def prefer_launcher(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         result = NotImplemented if k.runner is None else launcher(k.runner, *operands, **options)
         return plain(k, *operands, **options) if result is NotImplemented else result
 
-    return operation
+    @wraps(plain)
+    def unless_complex(k: Any, x: Any, *operands: Any, **options: Any) -> Any:
+        return (plain if x.dtype.kind == "c" else operation)(k, x, *operands, **options)
+
+    return unless_complex if "C" in OPERATIONS[name].kinds else operation
 
 
 def attach(backend: type, method: Callable[[str, Callable[..., Any]], Any] = lambda _, function: function) -> None:

@@ -325,16 +325,17 @@ def test_no_operation_waits_unless_its_shape_depends_on_data(k: Any, cupy: Any) 
     """Every sample of every operation: the host reads nothing, but where the table says why it must."""
     from backburn.conformance import SAMPLES
     from backburn.conformance.samples.calls import operands_of, to_primitives
+    from backburn.conformance.samples.derived.complex_operands import complex_samples
 
     may = {name for name, entry in OPERATIONS.items() if entry.shape is None} | {"to_numpy", "to_numpy_many"}
     # Quantized values must be finite, and the error names them; parts are joined where their steps are equal.
     may |= {"quantize", "quantize_between", "fake_quantize_between", "fake_quantize"}
     waited = set()
     for name, samples in SAMPLES.items():
-        if OPERATIONS[name].needs_complex:  # which the backend does not have
-            continue
-        for sample in samples.cases[:4]:
-            operands = to_primitives(k, operands_of(name, sample, "float32"))
+        every = [(sample, "float32") for sample in samples.cases[:4]]
+        every += [(sample, "complex64") for _, sample in complex_samples(name)[:4]]
+        for sample, dtype in every:
+            operands = to_primitives(k, operands_of(name, sample, dtype))
             cupy.cuda.READS.clear()
             getattr(k, name)(*operands, **sample.attributes)
             if cupy.cuda.READS:

@@ -18,7 +18,7 @@ from tests.backends.cupy.on_host import patched
 
 ROOT = Path(__file__).parents[3]
 #: Operations that need a library of CUDA's that may not be installed: cuSOLVER, cuBLAS, cuFFT.
-OF_LIBRARIES = {"cholesky", "qr", "svd", "eigh", "solve", "fft", "rfft", "irfft"}
+OF_LIBRARIES = {"cholesky", "qr", "svd", "eigh", "eig", "eigvals", "solve", "fft", "rfft", "irfft"}
 OF_LIBRARIES |= {"svdvals", "eigvalsh", "triangular_solve", "inv", "pinv", "cofactors"}
 #: Operations that read values on the host: their results' shapes depend on them, or they refuse some.
 READING = {"masked_select", "nonzero", "unique_all", "to_numpy", "to_numpy_many"}

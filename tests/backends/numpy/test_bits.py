@@ -256,7 +256,11 @@ def results(name: str) -> tuple[Any, ...]:
 # ---- by several threads ----
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (1000, 2000), (20, 100_000)], ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [*SHAPES, *(pytest.param(shape, marks=pytest.mark.slow) for shape in ((1000, 2000), (20, 100_000)))],
+    ids=str,
+)
 @pytest.mark.parametrize("level", USABLE)
 def test_the_number_of_threads_changes_no_bit(level: str, shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes say where norms, sums, variances, running sums and so on are cut."""
@@ -264,6 +268,7 @@ def test_the_number_of_threads_changes_no_bit(level: str, shape: Any, monkeypatc
     assert_threads_make_the_same(dict(works(real(*shape))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("level", USABLE)
 def test_the_number_of_threads_changes_no_sequence(level: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ WITH_KERNELS = [name for name in SAMPLES if any(word in name for word in (
 ))]  # fmt: skip
 
 
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 def test_samples() -> None:

@@ -22,6 +22,8 @@ from backburn.backend import BackendWarning
 from backburn_numpy import compiled
 from backburn_numpy.compiled import build
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 #: The best of the instruction sets that can be used.
@@ -493,24 +495,33 @@ def test_a_wheel_has_the_libraries_and_the_tag_of_their_machine(
 
 @needs_kernels
 @pytest.mark.usefixtures("one_source")
-def test_an_editable_installation_compiles_what_is_not_there(
+def test_what_an_earlier_installation_compiled_is_taken(
     hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled_into: list[Path] = []
+
+    def compile_all(folder: Path, **options: Any) -> list[Path]:
+        compiled_into.append(folder)
+        return original(folder)
+
+    original = build.build
     monkeypatch.setattr(hook, "root", str(tmp_path))
     monkeypatch.setattr(hook, "build_module", lambda: build)
-    monkeypatch.setattr(hook, "compile", compiled_into.append)
+    monkeypatch.setattr(build, "build", compile_all)
     sources = tmp_path / "backends" / "backburn_numpy" / "compiled"
     sources.mkdir(parents=True)
     hook.initialize("editable", {})
-    assert compiled_into == [sources]
-    build.build(sources)
     hook.initialize("editable", {})
     assert compiled_into == [sources]
-    monkeypatch.setenv("CC", "another")
-    hook.initialize("editable", {})
-    assert compiled_into == [sources] * 2
-    monkeypatch.setenv("CC", "")
+    monkeypatch.setenv("BACKBURN_COMPILED_LEVELS", "all")
+    wanted = {f"backburn_numpy/compiled/{path.name}" for path in sources.iterdir()}
+    assert {*made(hook)["force_include"].values()} == wanted
+    assert compiled_into == [sources]
+    for variable, value in (("CC", "cc"), ("BACKBURN_COMPILED", "1")):  # the user asks for a compiler, or for compiling
+        with monkeypatch.context() as within:
+            within.setenv(variable, value)
+            hook.initialize("editable", {})
+    assert compiled_into == [sources] * 3
     build.libraries(sources)["processor"].write_bytes(b"damaged")
     hook.initialize("editable", {})
-    assert compiled_into == [sources] * 3
+    assert compiled_into == [sources] * 4

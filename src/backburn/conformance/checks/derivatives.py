@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from backburn.autodiff import Autodiff
-from backburn.conformance.samples.calls import as_tuple, is_float, leaves, map_operands, store_quantized
+from backburn.base.dtypes import as_dtype
+from backburn.conformance.samples.calls import (
+    as_float64,
+    as_tuple,
+    host_arrays,
+    is_inexact,
+    map_operands,
+    store_quantized,
+)
 from backburn.conformance.samples.table import Array, Sample
 from backburn.ops.table import OPERATIONS
 
@@ -20,9 +28,9 @@ STEP = 2.0**-17
 
 
 def with_leaves(sample: Sample, values: list[Any], other: Any) -> list[Any]:
-    """The operands of ``sample`` with ``values`` in place of its float arrays and ``other(array)`` of its others."""
+    """The operands with ``values`` in place of arrays of floats and complex numbers, ``other(array)`` of others."""
     remaining = iter(values)
-    return map_operands(sample.operands, lambda a: next(remaining) if is_float(a) else other(a))
+    return map_operands(sample.operands, lambda a: next(remaining) if is_inexact(a) else other(a))
 
 
 def directional_derivative(
@@ -53,13 +61,12 @@ def directional_derivative(
         if not k.is_tracked(scalar):  # nothing depends on the inputs
             return 0.0
         gradients = k.backward(scalar)
-        total: Any = below.full((), 0.0, base.dtype(base.from_numpy(np.asarray(at[0]))))
+        total: Any = below.full((), 0.0, as_dtype(np.real(at[0]).dtype))
         for index, along in enumerate(direction):
             g = k.grad(inputs[index], gradients)
             inputs[index] = k.inner(inputs[index])
             if g is not None:
-                product = below.mul(g, _constant(below, base, along))
-                total = below.add(total, below.sum(product, tuple(range(along.ndim)), False))
+                total = below.add(total, paired(below, g, _constant(below, base, along)))
         scalar = total
     result = base.to_numpy(scalar)
     return float(result)
@@ -76,15 +83,22 @@ def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
     for output in as_tuple(outputs):
         if not k.dtype(output).has_gradient:
             continue
-        shape = tuple(output.shape)
-        term = k.sum(k.mul(output, _constant(k, base, uneven(shape))), tuple(range(len(shape))), False)
+        term = paired(k, output, _constant(k, base, uneven(tuple(output.shape), k.dtype(output).kind)))
         total = term if total is None else k.add(total, term)
     return total
 
 
-def uneven(shape: tuple[int, ...]) -> Array:
-    """Weights between 0.5 and 2.5, no two alike."""
-    return np.cos(np.arange(math.prod(shape), dtype=np.float64) + 0.7).reshape(shape) + 1.5
+def paired(k: Any, x: Any, y: Any) -> Any:
+    """The sum of products, of complex numbers its real part: a cotangent of the contract paired with a tangent."""
+    total = k.sum(k.mul(x, y), tuple(range(len(x.shape))), False)
+    return k.real(total) if k.dtype(total).kind == "complex" else total
+
+
+def uneven(shape: tuple[int, ...], kind: str = "float") -> Array:
+    """Weights between 0.5 and 2.5, no two alike; with imaginary parts of either sign for complex results."""
+    places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
+    weights = np.cos(places + 0.7) + 1.5
+    return weights + 1j * np.sin(places + 0.4) if kind == "complex" else weights
 
 
 def check_derivative(
@@ -101,7 +115,7 @@ def check_derivative(
     Return the error in units of tolerance. ``first`` is as in :func:`directional_derivative`; ``seed`` gives the
     directions.
     """
-    at = [np.asarray(a, np.float64) for a in leaves(sample)]
+    at = [as_float64(a) for a in host_arrays(sample) if is_inexact(a)]
     if not at or not OPERATIONS[name].differentiable:
         return 0.0
     generator = np.random.default_rng(order if seed is None else seed)
@@ -125,6 +139,10 @@ def check_derivative(
 
 
 def direction(generator: np.random.Generator, like: Array) -> Array:
-    """A direction whose components are all well away from 0, so that no element goes unchecked."""
-    signs = generator.choice([-1.0, 1.0], like.shape)
-    return np.asarray(generator.uniform(0.3, 1.0, like.shape) * signs)
+    """A direction whose components, and their parts, are all well away from 0, so that no element goes unchecked."""
+
+    def part() -> Array:
+        signs = generator.choice([-1.0, 1.0], like.shape)
+        return np.asarray(generator.uniform(0.3, 1.0, like.shape) * signs)
+
+    return part() + 1j * part() if like.dtype.kind == "c" else part()

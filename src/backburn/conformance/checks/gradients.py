@@ -14,15 +14,18 @@ from backburn.backend.contract import is_autodiff
 from backburn.base.dtypes import as_dtype
 from backburn.conformance.checks.behaviour import shared_samples
 from backburn.conformance.checks.check import Check
-from backburn.conformance.checks.derivatives import STEP, check_derivative, direction, uneven, with_leaves
+from backburn.conformance.checks.derivatives import STEP, check_derivative, direction, paired, uneven, with_leaves
 from backburn.conformance.checks.tolerances import GRADIENT, SECOND_GRADIENT, compare, tolerance_factor
 from backburn.conformance.samples.calls import (
     as_float64,
     as_tuple,
     call,
+    complex_dtypes,
     dtypes_of,
     flatten,
+    host_arrays,
     is_float,
+    is_inexact,
     leaves,
     map_operands,
     operands_of,
@@ -30,9 +33,12 @@ from backburn.conformance.samples.calls import (
     to_host,
     to_primitives,
 )
+from backburn.conformance.samples.derived.complex_operands import complex_samples
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, Stored
 from backburn.ops.table import OPERATIONS, Operation
 
+#: The kinds of dtypes that have gradients.
+_HAVE = ("float", "complex")
 #: Indices of the checks of single outputs begin here.
 OUTPUTS = 100
 
@@ -70,6 +76,21 @@ def gradient_checks(backend: Any, operation: Operation) -> Iterator[Check]:
             title = "a central difference of the first gradient"
             yield Check(name, "float64", "second_gradient", index, backend, check_second_gradient, sample, title)
     yield from _recording_checks(backend, operation)
+
+
+def complex_gradient_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """The checks of gradients by complex operands, of first and second order."""
+    name, twice = operation.name, 0
+    for index, sample in complex_samples(name) if operation.differentiable else ():
+        if sample.smooth < 1 or not any(a.size for a in host_arrays(sample) if is_inexact(a)):
+            continue
+        for dtype in complex_dtypes(backend):
+            title = "central differences of the reference, over both parts"
+            yield Check(name, dtype, "complex_gradient", index, backend, check_gradient, sample, title)
+            if sample.smooth >= 2 and dtype == "complex128" and twice < 2:
+                twice += 1
+                kind, title = "complex_second_gradient", "a central difference of the first gradient, over both parts"
+                yield Check(name, dtype, kind, index, backend, check_second_gradient, sample, title)
 
 
 def _moderate(sample: Sample) -> bool:
@@ -140,8 +161,8 @@ def weighted_sum(outer: Any, results: tuple[Any, ...], weights: list[Array] | No
         if not outer.is_tracked(result):
             continue
         shape = tuple(result.shape)
-        host = (uneven(shape) if given is None else given).astype(outer.dtype(result).dtype)
-        term = outer.sum(outer.mul(result, outer.from_inner(inner.from_numpy(host))), tuple(range(len(shape))), False)
+        host = (uneven(shape, outer.dtype(result).kind) if given is None else given).astype(outer.dtype(result).dtype)
+        term = paired(outer, result, outer.from_inner(inner.from_numpy(host)))
         if total is not None and outer.dtype(total) != outer.dtype(term):
             term = outer.astype(term, outer.dtype(total))
         total = term if total is None else outer.add(total, term)
@@ -173,19 +194,20 @@ def check_gradient(check: Check) -> float:
         for place, x in enumerate(floats):
             g = outer.grad(x, gradients)
             if g is not None:
-                assert inner.dtype(g) == check.dtype, f"the gradient of an operand in {check.dtype} is {inner.dtype(g)}"
+                own = outer.dtype(x)
+                assert inner.dtype(g) == own, f"the gradient of an operand in {own} is {inner.dtype(g)}"
                 assert tuple(g.shape) == tuple(x.shape), f"the gradient of shape {tuple(x.shape)} is {tuple(g.shape)}"
                 found[place] = as_float64(np.asarray(inner.to_numpy(g)))
     along = [direction(check.generator, a) for a in at]
-    got = sum(float((g * d).sum()) for g, d in zip(found, along, strict=True) if g is not None)
+    got = sum(float((g * d).sum().real) for g, d in zip(found, along, strict=True) if g is not None)
 
     def reference(steps: float) -> float:
         moved = with_leaves(sample, [a + steps * STEP * d for a, d in zip(at, along, strict=True)], lambda a: a)
         with np.errstate(all="ignore"):
             exact = map_operands(moved, lambda s: s.values, Stored)
             outputs = as_tuple(samples.reference(*exact, **sample.attributes))
-        floats_only = [np.asarray(o, np.float64) for o, kind in zip(outputs, kinds, strict=True) if kind == "float"]
-        return float(sum((uneven(o.shape) * o).sum() for o in floats_only))
+        weighted = [uneven(np.shape(o), kind) * o for o, kind in zip(outputs, kinds, strict=True) if kind in _HAVE]
+        return float(sum(np.sum(w).real for w in weighted))
 
     above, below = reference(1), reference(-1)
     expected = (above - below) / (2 * STEP)

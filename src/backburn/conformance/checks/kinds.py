@@ -10,6 +10,7 @@ from backburn.base.errors import BackburnError
 from backburn.conformance.checks.behaviour import refused_calls
 from backburn.conformance.checks.whole_backend import ROUND_TRIPS
 from backburn.conformance.samples.calls import flatten, host_arrays, is_float, is_float_name, leaves, main_dtype
+from backburn.conformance.samples.derived.complex_operands import complex_samples, takes_complex
 from backburn.conformance.samples.derived.edge_values import EDGE_FAMILIES, OPEN
 from backburn.conformance.samples.derived.stretched import stretches
 from backburn.conformance.samples.table import SAMPLES
@@ -26,6 +27,7 @@ KINDS: dict[str, str] = {
     "zero_size": "the same, without elements",
     "special": "the same, of NaN, infinities and signed zeros",
     "integer_edges": "the same, of the largest and smallest integers",
+    "complex": "the same as value, of complex operands, in shape and dtype too",
     "random": "random numbers, bit by bit the ones of the contract",
     "dtype": "result dtypes as in the operation table",
     "shape": "result shapes as the shape rule says",
@@ -48,6 +50,8 @@ KINDS: dict[str, str] = {
     "gradient": "gradients near central differences of the reference, in dtype and shape of their inputs",
     "convention": "the documented gradient where there is none, or a choice",
     "second_gradient": "gradients of gradients near central differences",
+    "complex_gradient": "the same as gradient, by complex operands, over both parts",
+    "complex_second_gradient": "the same as second_gradient, by complex operands, over both parts",
     "recorded": "recording changes no result",
     "untracked": "nothing is recorded, and no gradient flows, unasked",
     "fan_out": "gradients of several uses add up",
@@ -63,6 +67,8 @@ VALUE_KINDS = (
 GRADIENT_KINDS = (
     "gradient", "convention", "second_gradient", "recorded", "untracked", "fan_out", "reuse", "release"
 )  # fmt: skip
+#: Those of a backend with complex dtypes; the second and the third are of gradients.
+COMPLEX_KINDS = ("complex", "complex_gradient", "complex_second_gradient")
 LARGE_KINDS = ("large", "large_layout", "large_gradient", "memory", "threads")
 KIND_LETTERS = {kind: letter for letter, kind in LETTERS.items()}
 #: The reason of a hole that nothing explains.
@@ -136,7 +142,7 @@ def _refuses(shape: tuple[int, ...], *errors: type[Exception]) -> Condition:
     return holds
 
 
-_GRADIENT, _EVERY = " ".join(GRADIENT_KINDS), " ".join(KINDS)
+_GRADIENT, _EVERY, _COMPLEX = " ".join(GRADIENT_KINDS), " ".join(KINDS), " ".join(COMPLEX_KINDS)
 _OPEN: Condition = lambda op, cases: op.family not in EDGE_FAMILIES or op.name in OPEN  # noqa: E731
 
 #: The kinds of check that an operation lacks, a condition, and the reason; the first row that holds gives the reason.
@@ -148,6 +154,12 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
     ("random", _always, "draws no random numbers"),
     ("value zero_size zero_d integer_edges", lambda op, _: op.family == "random",
      "its values are checked under random"),
+    # Complex operands.
+    (_COMPLEX, lambda op, _: not takes_complex(op), "takes no complex numbers"),
+    (_COMPLEX, lambda op, _: not complex_samples(op.name), "samples without float operands"),
+    (" ".join(COMPLEX_KINDS[1:]), lambda op, _: not op.differentiable, "not differentiable"),
+    (" ".join(COMPLEX_KINDS[1:]), lambda op, _: all(s.smooth < 2 for _, s in complex_samples(op.name)),
+     "nowhere differentiable by complex numbers"),
     # Without samples: the operations that cannot be compared with a reference on the host.
     (_EVERY, lambda op, cases: not cases and op.name == "from_numpy",
      "its result is read back by to_numpy: checked under round_trip and capabilities"),
@@ -155,7 +167,7 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
     (_EVERY, lambda op, cases: not cases, UNEXPLAINED),
     # Gradients.
     (f"{_GRADIENT} large_gradient", lambda op, _: op.needs_complex,
-     "derivatives by complex numbers are not compared with differences"),
+     "derivatives by complex numbers are checked under complex_gradient"),
     (_GRADIENT, lambda op, cases: not op.differentiable, "not differentiable"),
     (_GRADIENT, lambda op, cases: not any(map(leaves, cases)), "samples without float operands"),
     ("convention", lambda op, cases: all(c.smooth for c in cases), "nothing is left to convention"),
@@ -209,10 +221,16 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
 )  # fmt: skip
 
 
-def holes(present: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """The reason for each pair of operation and kind that ``present`` lacks."""
+def holes(present: set[tuple[str, str]], has_complex: bool = True) -> dict[tuple[str, str], str]:
+    """The reason for each pair of operation and kind that ``present`` lacks, with complex dtypes or without."""
+
+    def why(kind: str, operation: Operation) -> str:
+        if kind in COMPLEX_KINDS and not has_complex and takes_complex(operation):
+            return "the backend declares no complex dtype"
+        return why_none(kind, operation)
+
     return {
-        (name, kind): why_none(kind, operation)
+        (name, kind): why(kind, operation)
         for name, operation in OPERATIONS.items()
         for kind in KINDS
         if kind not in WHOLE_KINDS and (name, kind) not in present

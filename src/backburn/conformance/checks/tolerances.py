@@ -13,13 +13,18 @@ VALUE = {"float64": (1e-13, 1e-14), "float32": (4e-6, 1e-6), "float16": (4e-3, 2
 
 #: Relative roundings of operands, by which results may differ that are worse conditioned than most: a few units in the
 #: last place, and in float64, in which the reference itself is rounded, more.
-ROUNDINGS = {"float64": 2.0**-40, "float32": 2.0**-21, "float16": 2.0**-9, "bfloat16": 2.0**-6}
+ROUNDINGS = {
+    "float64": 2.0**-40, "float32": 2.0**-21, "float16": 2.0**-9, "bfloat16": 2.0**-6, "complex128": 2.0**-40,
+    "complex64": 2.0**-21,
+}  # fmt: skip
 
 #: The absolute tolerance of results that keep all their digits: the smallest normal number, by dtype.
 NORMAL = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
 
 #: Tolerance of first derivatives, relative to the size of the differentiated value, by dtype.
-GRADIENT = {"float64": 1e-6, "float32": 2e-4, "float16": 4e-2, "bfloat16": 3e-1}
+GRADIENT = {
+    "float64": 1e-6, "float32": 2e-4, "float16": 4e-2, "bfloat16": 3e-1, "complex128": 1e-6, "complex64": 2e-4
+}  # fmt: skip
 #: Tolerance of second derivatives, which are differences of first ones in float64.
 SECOND_GRADIENT = 1e-5
 

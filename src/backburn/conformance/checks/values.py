@@ -16,11 +16,12 @@ from backburn.conformance.checks.tolerances import ROUNDINGS, VALUE, compare, to
 from backburn.conformance.samples.calls import (
     as_float64,
     call,
+    complex_dtypes,
     dtypes_of,
     expected_of,
     flatten,
     host_arrays,
-    is_float,
+    is_inexact,
     map_operands,
     operands_of,
     promised_dtypes,
@@ -28,6 +29,7 @@ from backburn.conformance.samples.calls import (
     to_host,
     to_primitives,
 )  # fmt: skip
+from backburn.conformance.samples.derived.complex_operands import complex_samples
 from backburn.conformance.samples.derived.dtypes import dtype_samples
 from backburn.conformance.samples.derived.edge_values import samples_of
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, SampleSet, Stored
@@ -79,6 +81,22 @@ def value_checks(backend: Any, operation: Operation) -> Iterator[Check]:
     for dtype, index, sample in _samples_in_dtypes(backend, operation):
         kind = value_kind(operation, sample)
         yield Check(operation.name, dtype, kind, index, backend, check_value, sample, "the values of the reference")
+
+
+def complex_checks(backend: Any, operation: Operation) -> Iterator[Check]:
+    """Complex operands in each complex dtype of the backend, against the reference."""
+    for dtype in complex_dtypes(backend):
+        for index, sample in complex_samples(operation.name):
+            title = "the values of the reference"
+            yield Check(operation.name, dtype, "complex", index, backend, check_complex, sample, title)
+
+
+def check_complex(check: Check) -> float:
+    """Compare the values of complex operands with the reference, and their shapes with the rule."""
+    operation = OPERATIONS[check.operation]
+    if operation.shape is not None and operation.results != ("host",):
+        check_shape(check)
+    return compare_call(check, check.sample, zeros=False, sensitive=True)
 
 
 def _samples_in_dtypes(backend: Any, operation: Operation) -> Iterator[tuple[str, int, Sample]]:
@@ -158,13 +176,13 @@ def sensitivity(samples: SampleSet, sample: Sample, operands: list[Any], dtype: 
     exact = map_operands(operands, as_float64)
 
     def rounded(array: Array) -> Array:
-        return array * (1 + step * generator.choice([-1.0, 1.0], array.shape)) if is_float(array) else array
+        return array * (1 + step * generator.choice([-1.0, 1.0], array.shape)) if is_inexact(array) else array
 
-    base = np.asarray(expected_of(samples, sample, exact)[number], np.float64)
+    base = as_float64(expected_of(samples, sample, exact)[number])
     found = np.zeros(base.shape)
     with np.errstate(all="ignore"):
         for _ in range(4):
-            other = np.asarray(expected_of(samples, sample, map_operands(exact, rounded))[number], np.float64)
+            other = as_float64(expected_of(samples, sample, map_operands(exact, rounded))[number])
             found = np.fmax(found, np.abs(other - base) / step)
     found[~np.isfinite(found)] = 0
     if samples.name in ONE_BY_ONE:
@@ -172,9 +190,10 @@ def sensitivity(samples: SampleSet, sample: Sample, operands: list[Any], dtype: 
     if not found.size:
         return found
     found = np.maximum(found, np.median(found))
-    terms = sum(a.size for a in flatten(exact) if isinstance(a, np.ndarray) and is_float(a)) // base.size
-    if dtype == "float64" and terms > 1:  # of n terms: n roundings of their sum, and of the sum of their sizes
-        share = terms * ROUNDING_ERROR / (4 * VALUE[dtype][0])
+    terms = sum(a.size for a in flatten(exact) if is_inexact(a)) // base.size
+    if dtype in ("float64", "complex128") and terms > 1:
+        # Of n terms: n roundings of their sum, and of the sum of their sizes.
+        share = terms * ROUNDING_ERROR / (4 * VALUE["float64"][0])
         found = found + share * (np.abs(base) + math.sqrt(terms) * found)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from backburn.conformance.runner.causes import calls_of, causes_by_kind
 from backburn.conformance.runner.shrinking import smallest_failing
 from backburn.conformance.runner.suite import checks
 from backburn.conformance.runner.target import has_name, name_of, resolve_backend
+from backburn.conformance.samples.calls import complex_dtypes
 from backburn.ops.table import OPERATIONS
 
 #: Seconds that the search for a smaller failing input may take.
@@ -98,27 +99,33 @@ def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tu
         filters: dict[str, Any] = {n: options.get(n) for n in ("ops", "dtypes", "kinds")}
         if only:
             wanted = set(only)
-            ops = {WHOLE, *(OPERATIONS.keys() & {check_id.partition("-")[0] for check_id in wanted})}
-            same = list(checks(backend, large=True, ops=ops))
+            same = list(_checks_named_in(only, backend))
             found = [c for c in same if c.id in wanted]
             if lacking := sorted(wanted - {c.id for c in found}):
                 raise ArgumentError(f"{backend.spec} has no check {lacking[0]}: {_advice(lacking[0], same)}")
         else:
             sizes: dict[str, Any] = {n: bool(options.get(n)) for n in ("quick", "large")}
             found = list(checks(backend, **sizes, **filters))
-        unmatched: list[str] = []
-        if expected:
-            unmatched = unknown(expected, [c.id for c in checks(backend)])
-            if unmatched:
-                unmatched = unknown(unmatched, [c.id for c in checks(backend, large=True)])
+        unmatched = unknown(expected, [c.id for c in found])
+        if unmatched:
+            unmatched = unknown(unmatched, [c.id for c in _checks_named_in(unmatched, backend)])
         complete = not any(filters.values()) and not only and not options.get("quick")
         gaps: dict[str, dict[str, str]] = {}
         if complete and kinds_of(backend) is None:
-            for (name, kind), reason in holes({(c.operation, c.kind) for c in found}).items():
+            present = {(c.operation, c.kind) for c in found}
+            for (name, kind), reason in holes(present, bool(complex_dtypes(backend))).items():
                 gaps.setdefault(name, {})[kind] = reason
         header = {**describe(backend), **{n: bool(options.get(n)) for n in ("quick", "large")}}
         header["selected"] = {n: sorted(v) for n, v in filters.items() if v}
     return found, {"header": header, "holes": gaps, "unmatched": unmatched}
+
+
+def _checks_named_in(patterns: Iterable[str], backend: Any) -> Iterator[Check]:
+    """The checks of the operations that ids or patterns begin with, and those of the whole backend."""
+    beginnings = {pattern.partition("-")[0].partition("*") for pattern in patterns}
+    named = {name for name, star, _ in beginnings if not star}
+    prefixes = tuple(name for name, star, _ in beginnings if star)
+    return checks(backend, large=True, ops={WHOLE, *(n for n in OPERATIONS if n in named or n.startswith(prefixes))})
 
 
 def _advice(check_id: str, every: list[Check]) -> str:

@@ -12,11 +12,11 @@ from backburn.base.errors import ArgumentError, hint_for
 from backburn.conformance.checks.autodiff_methods import method_checks
 from backburn.conformance.checks.behaviour import behaviour_checks, bounds_checks, error_checks, signature_checks
 from backburn.conformance.checks.check import NO_DTYPE, NO_SAMPLE, WHOLE, Check
-from backburn.conformance.checks.gradients import gradient_checks
-from backburn.conformance.checks.kinds import GRADIENT_KINDS, KINDS, LARGE_KINDS, VALUE_KINDS, kinds_of
+from backburn.conformance.checks.gradients import complex_gradient_checks, gradient_checks
+from backburn.conformance.checks.kinds import COMPLEX_KINDS, GRADIENT_KINDS, KINDS, LARGE_KINDS, VALUE_KINDS, kinds_of
 from backburn.conformance.checks.large import large_checks
 from backburn.conformance.checks.quantized import quantized_checks
-from backburn.conformance.checks.values import dtype_checks, shape_checks, value_checks
+from backburn.conformance.checks.values import complex_checks, dtype_checks, shape_checks, value_checks
 from backburn.conformance.checks.whole_backend import (
     capability_checks,
     member_checks,
@@ -106,6 +106,7 @@ MAKERS: dict[tuple[str, ...], tuple[Maker, ...]] = {
     ("bounds",): (bounds_checks,),
     ("errors",): (error_checks,),
     GRADIENT_KINDS: (gradient_checks,),
+    COMPLEX_KINDS: (complex_checks, complex_gradient_checks),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.dtypes import DTYPES, DType, QuantizedDType, as_dtype, complex128
+from backburn.base.dtypes import DTYPES, ComplexDType, DType, QuantizedDType, as_dtype, complex64, complex128
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, SampleSet, Stored
 from backburn.ops.table import OPERATIONS, Operation
 
@@ -43,15 +43,28 @@ def is_float(operand: Any) -> bool:
     return isinstance(operand, np.ndarray) and operand.dtype.kind == "f"
 
 
+def is_inexact(operand: Any) -> bool:
+    """Whether an operand of a sample is an array of floats or complex numbers."""
+    return isinstance(operand, np.ndarray) and operand.dtype.kind in "fc"
+
+
 def leaves(sample: Sample) -> list[Array]:
     """The float arrays of a sample, those in lists too, in order."""
     return [a for a in host_arrays(sample) if is_float(a)]
 
 
 def arrays(sample: Sample, dtype: str) -> list[Any]:
-    """The operands of a sample, with float arrays in ``dtype``."""
+    """The operands of a sample, with float arrays in ``dtype``; for a complex one in that of its parts."""
+    wanted = as_dtype(dtype)
+    floats = wanted.part if isinstance(wanted, ComplexDType) else wanted
+
+    def one(array: Array) -> Array:
+        if array.dtype.kind == "c" and wanted.kind == "complex":
+            return array.astype(wanted.dtype)
+        return array.astype(floats.dtype) if is_float(array) else array
+
     with np.errstate(over="ignore"):  # a sample may leave the range of a narrow dtype
-        return map_operands(sample.operands, lambda a: a.astype(as_dtype(dtype).dtype) if is_float(a) else a)
+        return map_operands(sample.operands, one)
 
 
 def as_float64(array: Array) -> Array:
@@ -69,9 +82,12 @@ def dtype_of(operand: Any) -> DType | None:
 
 
 def operands_of(name: str, sample: Sample, dtype: str) -> list[Any]:
-    """The operands of ``sample`` as host arrays, in ``dtype``: its floats, or where it has none its int64 arrays."""
-    operands = arrays(sample, dtype if is_float_name(dtype) else "float64")
+    """The operands of ``sample`` as host arrays, in ``dtype``: its floats, or where it has none its int64 arrays.
+
+    Of a complex dtype: its complex numbers, and its floats in the dtype of the parts.
+    """
     wanted = DTYPES.get(dtype)
+    operands = arrays(sample, dtype if wanted is not None and wanted.has_gradient else "float64")
     if wanted is None or wanted.kind != "int":
         return operands
     names = OPERATIONS[name].operands
@@ -217,6 +233,11 @@ def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
     if "float16" in wanted and importlib.util.find_spec("ml_dtypes"):
         wanted.append("bfloat16")
     return [d for d in wanted if capabilities.supports(as_dtype(d))]
+
+
+def complex_dtypes(backend: Any) -> list[str]:
+    """The complex dtypes in which a backend computes."""
+    return [dtype.name for dtype in (complex64, complex128) if backend.capabilities.supports(dtype)]
 
 
 # ---- promises of the operation table ----

@@ -7,7 +7,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backburn.base.dtypes import DType, as_dtype, bfloat16, bool_, float16, float32, float64, int8, int32, int64, uint8
+from backburn.base.dtypes import (
+    DType,
+    as_dtype,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int32,
+    int64,
+    uint8,
+)
 from backburn.conformance.samples.table import booleans, case, integers, real, samples
 
 
@@ -70,6 +84,7 @@ samples(
     case(shape=(2,), value=np.inf, dtype=float16),
     case(shape=(2,), value=7, dtype=int64),
     case(shape=(2,), value=2**53 + 1, dtype=int64, note="exact beyond float64"),
+    *(case(shape=(2, 3), value=1.5 - 2j, dtype=dtype, exact=True) for dtype in (complex64, complex128)),
 )
 samples(
     "zeros",
@@ -77,6 +92,7 @@ samples(
     case(shape=(2, 3), dtype=float32),
     case(shape=(), dtype=int8),
     case(shape=(0,), dtype=bool_),
+    *(case(shape=(2, 3), dtype=dtype) for dtype in (complex64, complex128)),
 )
 samples(
     "ones",
@@ -84,6 +100,7 @@ samples(
     case(shape=(2, 3), dtype=float64),
     case(shape=(), dtype=uint8),
     case(shape=(3,), dtype=bool_),
+    *(case(shape=(2, 3), dtype=dtype) for dtype in (complex64, complex128)),
 )
 samples(
     "arange",
@@ -106,6 +123,7 @@ samples(
     case(n=4, m=2, offset=-1, dtype=bool_),
     case(n=2, m=2, offset=5, dtype=float64),
     case(n=0, m=3, offset=0, dtype=float32),
+    *(case(n=2, m=3, offset=1, dtype=dtype) for dtype in (complex64, complex128)),
 )
 samples(
     "linspace",

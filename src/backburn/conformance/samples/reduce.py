@@ -78,7 +78,7 @@ samples(
 
 def prod_of_others(x: Any, axis: Any) -> Any:
     """The reference of ``prod_of_others``."""
-    found = np.empty(x.shape)
+    found = np.empty(x.shape, x.dtype)
     for place in np.ndindex(x.shape):
         rest = np.array(x)
         rest[place] = 1

@@ -86,17 +86,21 @@ class Walk:
         """Call each operation with its samples: as they are, as views, and while a step is recorded."""
         from backburn.conformance import SAMPLES
         from backburn.conformance.samples.calls import dtypes_of
+        from backburn.conformance.samples.derived.complex_operands import complex_samples
 
         for name, samples in SAMPLES.items():
+            every = []
             for i, sample in enumerate(samples.cases[:SAMPLES_OF_EACH]):
                 possible = dtypes_of(name, sample, self.k)
-                for dtype in [d for d in DTYPES if d in possible] or possible[:1]:
-                    where = f"{name} {i} {dtype}"
-                    if name not in OF_VALUES:
-                        self.call(where, samples, sample, dtype)
-                        self.call(f"{where} of views", samples, sample, dtype, self.reversed)
-                    if name not in self.lacking:
-                        self.record(name, sample, dtype)
+                every += [(i, sample, d) for d in [d for d in DTYPES if d in possible] or possible[:1]]
+            every += [(i, sample, "complex64") for i, sample in complex_samples(name)[:SAMPLES_OF_EACH]]
+            for i, sample, dtype in every:
+                where = f"{name} {i} {dtype}"
+                if name not in OF_VALUES:
+                    self.call(where, samples, sample, dtype)
+                    self.call(f"{where} of views", samples, sample, dtype, self.reversed)
+                if name not in self.lacking:
+                    self.record(name, sample, dtype)
 
     def inputs(self, sample: Any, dtype: str, lay: Callable[[Any], Any] = lambda x: x) -> list[Any]:
         """The operands of a sample on the device, each array as ``lay`` makes it lie."""

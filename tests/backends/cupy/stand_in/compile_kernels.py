@@ -19,6 +19,9 @@ import numpy as np
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 EVERY = (*FLOATS, *INTS, "bool")
+COMPLEX = ("complex64", "complex128")
+#: The kernels that move elements of every dtype.
+MOVING = ("backburn_where", "backburn_read_32", "backburn_read_64", "backburn_write")
 MODULES = ("selection", "creation", "elementwise", "faults", "index", "reduce", "special")
 
 
@@ -42,7 +45,7 @@ def widths(name: str) -> tuple[str, ...]:
         return INTS
     if name in ("backburn_larger", "backburn_smaller"):
         return (*FLOATS, *INTS)
-    return EVERY
+    return (*EVERY, *COMPLEX) if name in MOVING else EVERY
 
 
 def kernels() -> dict[str, Any]:

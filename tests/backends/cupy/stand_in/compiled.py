@@ -23,6 +23,7 @@ C_NAMES = {
     "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
     "int32": "int", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
     "float16": "float16", "bfloat16": "bfloat16", "float32": "float", "float64": "double",
+    "complex64": "complex<float>", "complex128": "complex<double>",
 }  # fmt: skip
 
 COMPILER = shutil.which("g++")

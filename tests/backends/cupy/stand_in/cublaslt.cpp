@@ -2,6 +2,7 @@
 // plain loops in double. Every product is remembered, so that it can be asked for again as the replay of a graph does.
 
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -9,7 +10,7 @@
 namespace {
 
 enum Status { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, INTERNAL_ERROR = 14, NOT_SUPPORTED = 15 };
-enum Type { FLOAT = 0, DOUBLE = 1, HALF = 2, BFLOAT = 14 };
+enum Type { FLOAT = 0, DOUBLE = 1, HALF = 2, COMPLEX = 4, COMPLEX_DOUBLE = 5, BFLOAT = 14 };
 enum Compute { BY_FLOAT = 68, BY_DOUBLE = 70, BY_TF32 = 77 };
 constexpr uint32_t EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4, EPILOGUE_BGRADB = 512;
 constexpr uint32_t EPILOGUE_GELU_AUX_BIAS = 164, EPILOGUE_DGELU_BGRAD = 208;
@@ -85,8 +86,14 @@ template <class T> int assign(T& place, const void* value, size_t size) {
   return SUCCESS;
 }
 
-size_t size_of(int type) { return type == DOUBLE ? 8 : type == FLOAT ? 4 : 2; }
-bool is_type(int type) { return type == FLOAT || type == DOUBLE || type == HALF || type == BFLOAT; }
+bool is_complex(int type) { return type == COMPLEX || type == COMPLEX_DOUBLE; }
+bool is_double(int type) { return type == DOUBLE || type == COMPLEX_DOUBLE; }
+size_t size_of(int type) {
+  return type == COMPLEX_DOUBLE ? 16 : type == DOUBLE || type == COMPLEX ? 8 : type == FLOAT ? 4 : 2;
+}
+bool is_type(int type) {
+  return type == FLOAT || type == DOUBLE || type == HALF || type == BFLOAT || is_complex(type);
+}
 
 double read(const char* at, int type) {
   if (type == DOUBLE) return *reinterpret_cast<const double*>(at);
@@ -134,7 +141,29 @@ double gelu_gradient(double x) {
   for (uint64_t row = 0; row < rows; ++row) sums[row] += column[row] * factor;
 }
 
+// A product of complex numbers of parts of type T, added up in double; nothing is done with the result.
+template <class T> void run_complex(const Product& p) {
+  typedef std::complex<double> Wide;
+  const uint64_t length = p.desc.transposed[0] ? p.a.rows : p.a.columns;
+  auto element = [&](const Layout& l, const char* at, int transposed, int place, uint64_t row, uint64_t column) {
+    if (transposed) std::swap(row, column);
+    return Wide(reinterpret_cast<const std::complex<T>*>(at)[place * l.step + column * l.leading + row]);
+  };
+  for (int place = 0; place < p.d.count; ++place)
+    for (uint64_t column = 0; column < p.d.columns; ++column)
+      for (uint64_t row = 0; row < p.d.rows; ++row) {
+        Wide total = 0;
+        for (uint64_t i = 0; i < length; ++i)
+          total += element(p.a, p.at_a, p.desc.transposed[0], place, row, i) *
+                   element(p.b, p.at_b, p.desc.transposed[1], place, i, column);
+        reinterpret_cast<std::complex<T>*>(p.at_d)[place * p.d.step + column * p.d.leading + row] =
+            std::complex<T>(p.alpha * total);
+      }
+}
+
 void run(const Product& p) {
+  if (p.d.type == COMPLEX) return run_complex<float>(p);
+  if (p.d.type == COMPLEX_DOUBLE) return run_complex<double>(p);
   const uint64_t length = p.desc.transposed[0] ? p.a.rows : p.a.columns;
   const size_t size = size_of(p.d.type);
   auto element = [&](const Layout& l, const char* at, int transposed, int place, uint64_t row, uint64_t column) {
@@ -199,7 +228,9 @@ bool fit(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
       return false;
   // The result of 16-bit operands may be of float32.
   if (b.type != a.type || (d.type != a.type && !(size_of(a.type) == 2 && d.type == FLOAT))) return false;
-  if ((desc.compute == BY_DOUBLE) != (a.type == DOUBLE) || (desc.scale == DOUBLE) != (a.type == DOUBLE)) return false;
+  if ((desc.compute == BY_DOUBLE) != is_double(a.type)) return false;
+  if (desc.scale != (is_complex(a.type) || a.type == DOUBLE ? a.type : FLOAT)) return false;
+  if (is_complex(a.type) && desc.epilogue != EPILOGUE_DEFAULT) return false;
   if (desc.compute == BY_TF32 && a.type != FLOAT) return false;
   if (desc.epilogue != EPILOGUE_DEFAULT && !desc.bias) return false;
   if (desc.has_aux()) {
@@ -330,8 +361,13 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a, v
   const char *first = static_cast<char*>(d), *last = first + extent(*ld);
   const char *in_a = static_cast<const char*>(a), *in_b = static_cast<const char*>(b);
   if ((in_a < last && first < in_a + extent(*la)) || (in_b < last && first < in_b + extent(*lb))) return INVALID_VALUE;
-  const bool wide = what->scale == DOUBLE;
+  const bool wide = is_double(what->scale);
   auto factor = [&](const void* p) { return wide ? *static_cast<const double*>(p) : *static_cast<const float*>(p); };
+  auto imaginary = [&](const void* p) {
+    return wide ? static_cast<const double*>(p)[1] : static_cast<const float*>(p)[1];
+  };
+  if (is_complex(what->scale) && (imaginary(alpha) != 0 || factor(beta) != 0 || imaginary(beta) != 0))
+    return INVALID_VALUE;
   products.push_back({*what, *la, *lb, *ld, factor(alpha), factor(beta), in_a, in_b, static_cast<char*>(d), stream});
   run(products.back());
   if (listener) listener(static_cast<int64_t>(products.size()) - 1);

@@ -1,11 +1,14 @@
 // Types and functions that CUDA and CuPy give every kernel, for one thread of a CPU after the other.
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #define __device__
 #define __forceinline__ inline
+
+using std::complex;
 
 template <int EXPONENT_BITS> struct Half {
   unsigned short bits;

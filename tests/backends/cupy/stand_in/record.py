@@ -17,7 +17,7 @@ from typing import Any
 FILE = Path(__file__).parent / "surface.json"
 
 _UFUNCS = """
-    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or bitwise_xor ceil
+    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or bitwise_xor ceil conjugate
     copysign cos cosh equal exp exp2 expm1 floor floor_divide greater greater_equal hypot invert isfinite isinf
     isnan left_shift less less_equal log log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum
     minimum multiply negative nextafter not_equal power reciprocal remainder right_shift rint sign signbit sin sinh
@@ -26,7 +26,7 @@ _UFUNCS = """
 _FUNCTIONS = """
     all any arange argmax argmin argsort argwhere array ascontiguousarray broadcast_arrays broadcast_to
     concatenate cumprod cumsum flip full moveaxis prod stack sum take tril zeros fft.irfft fft.rfft
-    lib.stride_tricks.as_strided linalg.eigh linalg.qr linalg.solve linalg.svd
+    lib.stride_tricks.as_strided linalg.eig linalg.eigh linalg.qr linalg.solve linalg.svd
 """
 _MEMBERS = """
     dtype ndarray ElementwiseKernel ReductionKernel RawModule matmul get_default_memory_pool

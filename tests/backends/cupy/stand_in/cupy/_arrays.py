@@ -23,7 +23,7 @@ class Pointer:
 def rubbish(shape: Any, dtype: Any) -> Any:
     """New memory, which holds no zeros."""
     made = np.empty(shape, dtype)
-    made.fill(111 if made.dtype.kind in "iufV" else True)
+    made.fill(111 if made.dtype.kind in "iufcV" else True)
     return made
 
 
@@ -166,7 +166,7 @@ def host(value: Any) -> Any:
 
 def known_number(value: Any) -> None:
     """Refuse what CuPy takes for no number: its own are of exactly these classes."""
-    if type(value) not in (bool, int, float) and not isinstance(value, np.generic):
+    if type(value) not in (bool, int, float, complex) and not isinstance(value, np.generic):
         raise TypeError(f"Unsupported type {type(value)}")
 
 

@@ -62,7 +62,7 @@ def array_of(obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", *
 
 def sums(operation: Any) -> Any:
     def body(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        loops = [np.dtype(c) for c in "?bBhHiIlLqQefd"] + [BFLOAT16]
+        loops = [np.dtype(c) for c in "?bBhHiIlLqQefdFD"] + [BFLOAT16]
         assert np.dtype(dtype or a.dtype) in loops
         return operation.reduce(a, axis=axis, dtype=dtype, keepdims=keepdims)
 
@@ -156,7 +156,7 @@ def unraised(operation: Any, results: Any) -> Any:
     """``operation``, which for a matrix without a result makes NaN of the shapes in ``results``."""
 
     def body(a: Any, *args: Any, **options: Any) -> Any:
-        assert a.dtype in (np.float32, np.float64)
+        assert a.dtype.char in "fdFD"
         try:
             return tuple(operation(a, *args, **options)) if results(a) else operation(a, *args, **options)
         except np.linalg.LinAlgError:
@@ -182,6 +182,7 @@ linalg = Namespace(
             a, full_matrices=full_matrices
         ),
     ),
+    eig=function("linalg.eig", lambda a: unraised(np.linalg.eig, lambda _: True)(a)),
     eigh=function("linalg.eigh", lambda a, UPLO="L": unraised(np.linalg.eigh, lambda _: True)(a)),
 )
 

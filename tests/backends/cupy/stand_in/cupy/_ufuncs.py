@@ -31,8 +31,23 @@ def _nextafter(x: Any, y: Any) -> Any:
     return np.where(np.isfinite(x), following, x.dtype.type(np.nan)) if x.dtype == np.float16 else following
 
 
+def _expm1(x: Any) -> Any:
+    return np.exp(x) - 1 if x.dtype.kind == "c" else np.expm1(x)
+
+
+def _log1p(x: Any) -> Any:
+    return np.log(1 + x) if x.dtype.kind == "c" else np.log1p(x)
+
+
+def _power(x: Any, y: Any) -> Any:
+    return np.where(y == 0, 1, np.exp(np.log(x) * y)) if x.dtype.kind == "c" else np.power(x, y)
+
+
 #: Where CuPy computes something else than NumPy.
-OWN = {"remainder": _remainder, "floor_divide": _floor_divide, "nextafter": _nextafter}
+OWN = {
+    "remainder": _remainder, "floor_divide": _floor_divide, "nextafter": _nextafter, "expm1": _expm1, "log1p": _log1p,
+    "power": _power,
+}  # fmt: skip
 
 
 class ufunc:  # noqa: N801 - CuPy's name
@@ -43,8 +58,7 @@ class ufunc:  # noqa: N801 - CuPy's name
         self.loops = []
         for loop in SURFACE["ufuncs"][name]:
             ins, _, outs = loop.partition("->")
-            if not set(ins + outs) & set("FD"):
-                self.loops.append(([letter(c) for c in ins], letter(outs)))
+            self.loops.append(([letter(c) for c in ins], letter(outs)))
 
     def __call__(self, *args: Any, out: ndarray | None = None) -> ndarray:
         operands = [host(a) for a in args]
@@ -85,8 +99,8 @@ class ufunc:  # noqa: N801 - CuPy's name
     def choice(self, *kinds: Any) -> tuple[list[Any], Any]:
         """The first loop for operands of these kinds: arrays by safe casting, Python numbers by kind alone."""
         # By identity: a dtype of NumPy's is equal to the Python class that it stands for.
-        numbers = [score(k) for k in kinds if k is int or k is float]
-        arrays = [score(k) for k in kinds if k is not int and k is not float]
+        numbers = [score(k) for k in kinds if k in WEAK]
+        arrays = [score(k) for k in kinds if k not in WEAK]
         weak = bool(arrays and numbers) and max(arrays) >= max(numbers)
         for types, result in self.loops:
             if all(fits(k, t, weak) for k, t in zip(kinds, types, strict=True)):
@@ -101,7 +115,7 @@ def letter(char: str) -> Any:
 
 
 #: Python's numbers, whose dtype depends on what is beside them. A truth value has one, and a subclass is refused.
-WEAK = (int, float)
+WEAK = (int, float, complex)
 
 
 def kind(operand: Any) -> Any:
@@ -115,15 +129,15 @@ def kind(operand: Any) -> Any:
 def score(kind: Any) -> int:
     """How CuPy ranks the kinds: it does not know that of bfloat16, and takes it for the highest."""
     if isinstance(kind, np.dtype):
-        return {"b": 0, "i": 1, "u": 1, "f": 2}.get(kind.kind, 3)
-    return (bool, int, float).index(kind)
+        return {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}.get(kind.kind, 4)
+    return (bool, int, float, complex).index(kind)
 
 
 def fits(kind: Any, wanted: Any, weak: bool) -> bool:
     """Whether a loop takes an operand of a kind for one of its types."""
     if isinstance(kind, np.dtype):
         return bool(np.can_cast(kind, wanted, "safe"))
-    own = np.dtype({bool: np.bool_, int: np.int64, float: np.float64}[kind])
+    own = np.dtype({bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[kind])
     if np.can_cast(own, wanted, "safe"):
         return True
     # NumPy's rule: bfloat16 beside a float is float32.

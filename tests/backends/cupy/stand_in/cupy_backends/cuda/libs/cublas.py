@@ -9,7 +9,12 @@ import cupy
 import ml_dtypes
 import numpy as np
 
-TYPES = {2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16), 0: np.dtype(np.float32), 1: np.dtype(np.float64)}
+TYPES = {
+    2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16), 0: np.dtype(np.float32), 1: np.dtype(np.float64),
+    4: np.dtype(np.complex64), 5: np.dtype(np.complex128),
+}  # fmt: skip
+#: The types of which each half is a float64.
+DOUBLE, COMPLEX = (1, 5), (4, 5)
 #: The dtype in which each cublasComputeType_t multiplies and adds up.
 COMPUTE = {68: np.float32, 77: np.float32, 70: np.float64}
 #: The calls since the list was last emptied.
@@ -25,10 +30,11 @@ def columns(address: int, dtype: np.dtype[Any], rows: int, count: int, leading: 
     return np.lib.stride_tricks.as_strided(flat, (rows, count), (dtype.itemsize, leading * dtype.itemsize))
 
 
-def factor(address: int, compute: int) -> float:
-    """A number that is given by its address."""
+def factor(address: int, compute: int, type_: int) -> complex:
+    """A number that is given by its address, complex for complex operands."""
     kind = ctypes.c_double if compute == 70 else ctypes.c_float
-    return float(kind.from_address(address).value)
+    real, imag = (kind * 2).from_address(address) if type_ in COMPLEX else (kind.from_address(address).value, 0.0)
+    return complex(real, imag)
 
 
 def gemmEx(  # noqa: N802 - CuPy's name
@@ -46,14 +52,15 @@ def gemmStridedBatchedEx(  # noqa: N802 - CuPy's name
     batchCount, computeType, algo,
 ) -> None:  # fmt: skip
     cupy.Tape.refuse("cuBLAS")
-    assert (computeType == 70) == (Ctype == 1)
+    assert (computeType == 70) == (Ctype in DOUBLE)
+    assert (Atype in COMPLEX) == (Btype in COMPLEX) == (Ctype in COMPLEX)
     assert computeType != 77 or Ctype == 0
     assert algo == -1
     CALLS.append((m, n, k, transa, transb, batchCount, Ctype, computeType))
-    types, wide = (TYPES[t] for t in (Atype, Btype, Ctype)), COMPUTE[computeType]
+    types, wide = (TYPES[t] for t in (Atype, Btype, Ctype)), TYPES[Ctype] if Ctype in COMPLEX else COMPUTE[computeType]
     a_type, b_type, c_type = types
-    assert factor(alpha, computeType) == 1.0
-    assert factor(beta, computeType) == 0.0
+    assert factor(alpha, computeType, Ctype) == 1.0
+    assert factor(beta, computeType, Ctype) == 0.0
     for place in range(batchCount):
         a = columns(A + place * strideA * a_type.itemsize, a_type, *((k, m) if transa else (m, k)), lda)
         b = columns(B + place * strideB * b_type.itemsize, b_type, *((n, k) if transb else (k, n)), ldb)

@@ -16,13 +16,13 @@ def _factorize(kind: Any, uplo: int, n: int, address: int, lda: int, info: int) 
     matrix = columns(address, np.dtype(kind), n, n, lda)
     report = 0
     for j in range(n):
-        pivot = matrix[j, j] - (matrix[:j, j] ** 2).sum()
+        pivot = matrix[j, j].real - (np.abs(matrix[:j, j]) ** 2).sum()
         if not pivot > 0:
             report = j + 1  # what follows is left as it was, and may look like a factor
             break
         matrix[j, j] = np.sqrt(pivot)
         for i in range(j + 1, n):
-            matrix[j, i] = (matrix[j, i] - (matrix[:j, j] * matrix[:j, i]).sum()) / matrix[j, j]
+            matrix[j, i] = (matrix[j, i] - (np.conj(matrix[:j, j]) * matrix[:j, i]).sum()) / matrix[j, j]
     ctypes.c_int.from_address(info).value = report
 
 
@@ -48,5 +48,7 @@ def _size(handle, uplo, n, A, lda) -> int:
 
 
 spotrf, dpotrf = _single(np.float32), _single(np.float64)
+cpotrf, zpotrf = _single(np.complex64), _single(np.complex128)
 spotrfBatched, dpotrfBatched = _batched(np.float32), _batched(np.float64)  # noqa: N816 - CuPy's names
-spotrf_bufferSize = dpotrf_bufferSize = _size  # noqa: N816 - CuPy's names
+cpotrfBatched, zpotrfBatched = _batched(np.complex64), _batched(np.complex128)  # noqa: N816 - CuPy's names
+spotrf_bufferSize = dpotrf_bufferSize = cpotrf_bufferSize = zpotrf_bufferSize = _size  # noqa: N816 - CuPy's names
