@@ -40,9 +40,8 @@ def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
     if not isinstance(tensors, list):
         raise DTypeError(f"backward: tensors is a list of buffers, one for each slot, not {type(tensors).__name__}")
     if len(tensors) < len(values):
-        raise ArgumentError(
-            f"backward: tensors has the length {len(tensors)}, and the tape {len(values)} slots: one buffer for each"
-        )
+        count = f"{len(tensors)} buffer{'s' if len(tensors) != 1 else ''}"
+        raise ArgumentError(f"backward: tensors holds {count}, and the tape has {len(values)} slots")
     seen: dict[int, int] = {}
     arrays: dict[int, Any] = {}
     found = []
