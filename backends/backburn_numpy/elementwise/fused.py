@@ -126,6 +126,12 @@ class FormulaTrace(Trace):
         self.constants[array] = self.constants[number]
         return array
 
+    def pow(self, x: Value, y: Any) -> Value:
+        power = POWERS.get(y) if y.__class__ is float or y.__class__ is int else None
+        if power is None:
+            raise Unsupported("powers whose exponent is no small integer or half")
+        return power(self, x)
+
     def softplus(self, x: Value, beta: float = 1.0) -> Value:
         return self.call("softplus", x) if beta == 1 else OPERATIONS["softplus"].body(self, x, beta)
 
@@ -143,6 +149,19 @@ class FormulaTrace(Trace):
 
     def isinf(self, x: Value) -> Value:
         return self.call("equal", self.call("absolute", x), np.inf)
+
+
+def _root(k: Any, x: Value) -> Value:
+    """``x ** 0.5``, which is infinite for -infinity, and 0 for -0."""
+    return k.where(k.equal(x, -np.inf), np.inf, k.sqrt(k.add(x, 0.0)))
+
+
+#: Powers by their exponents, with at most 1.5 epsilons of error.
+POWERS: dict[float, Callable[[Any, Value], Value]] = {
+    2.0: lambda k, x: k.square(x), 3.0: lambda k, x: k.mul(k.square(x), x), 4.0: lambda k, x: k.square(k.square(x)),
+    -1.0: lambda k, x: k.reciprocal(x), -2.0: lambda k, x: k.square(k.reciprocal(x)),
+    0.5: _root, -0.5: lambda k, x: k.reciprocal(_root(k, x)),
+}  # fmt: skip
 
 
 class _Program:

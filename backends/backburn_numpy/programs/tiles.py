@@ -504,8 +504,9 @@ def _has_kernels(name: str, dtype: DType, level: str) -> bool:
     if name in ALONG_ROWS:
         return compiled.kernel(trace.kernel(NAMES.get(name, name))) is not None
     known: dict[str, dict[str, Any]] = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}
+    values: list[Any] = [Value(), 2.0] if name == "pow" else [Value() for _ in entry.operands]
     try:
-        getattr(trace, name)(*(Value() for _ in entry.operands), **known.get(name, {}))
+        getattr(trace, name)(*values, **known.get(name, {}))
     except UNTRACEABLE:
         return False
     return True

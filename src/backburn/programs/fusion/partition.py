@@ -40,7 +40,9 @@ FUSABLE = frozenset((
     *("logical_and", "logical_or", "logical_not"),
 ))  # fmt: skip
 #: Operations that save a pass only beside others, in a group of rows.
-OF_ROWS = frozenset(("gelu", "gelu_backward", "softplus", "erf", "isinf", "astype"))
+OF_ROWS = frozenset(("gelu", "gelu_backward", "softplus", "erf", "isinf", "astype", "pow"))
+#: The exponents of powers that are a few multiplications or a root.
+EXPONENTS = frozenset((-2.0, -1.0, -0.5, 0.5, 2.0, 3.0, 4.0))
 
 #: Operations that are made again for a pass, of numbers of rows and columns, sooner than written and read.
 CHEAP = frozenset(("add", "sub", "mul", "div", "neg", "maximum", "minimum"))
@@ -293,6 +295,8 @@ class Partition:
             raise NotJoined("it has several results")
         if name == "astype" and (result.dtype.kind != "float" or getattr(call.operands[0], "dtype", None) is None):
             raise NotJoined("it changes the dtype")
+        if name == "pow" and not (isinstance(y := call.operands[1], int | float) and float(y) in EXPONENTS):
+            raise NotJoined("its exponent is no small integer or half")
         if varies([*call.attributes.values()]):
             raise NotJoined("an attribute changes from replay to replay")
         given = call.operands[1:] if name == "fuse" else call.operands  # after the formula

@@ -6,23 +6,28 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from backburn.base.dtypes import bool_
 from backburn.programs.fusion.partition import FUSABLE, OF_ROWS, may_have_rows
 from backburn.programs.fusion.plan import ALONG_ROWS, Space, axes_of
 from backburn.programs.ir import Call, Program, Variable, arguments, ordered, variables_in
+
+#: The distance from 1 to the next number, by the bits of a float.
+EPSILONS = {32: 2.0**-23, 64: 2.0**-52}
 
 
 def expand_variances(program: Program, k: Any) -> list[Call]:
     """A program of calls of ``k`` in which variances are made of sums, if the elements or the means are made, too.
 
     They are the mean of the squares of ``x - mean``, less the square of the mean of ``x - mean``, which is the rounding
-    error of the mean: no digits are lost where that is far from 0.
+    error of the mean: no digits are lost where that is far from 0. Of equal elements nothing is left of it but rounding
+    errors: the variance is 0 then. Standard deviations are roots of variances.
     """
     makers = program.makers()
     found: list[Call] = []
     means = {(call.operands[0], axes_of(call)): call for call in program.calls if _is_mean(call)}
     centres = {tuple(call.operands): call for call in program.calls if _is_difference(call)}
     for call in program.calls:
-        if call.operation == "var" and _pays(call, makers, means):
+        if call.operation in ("var", "std") and _pays(call, makers, means):
             found += _Expansion(program, k, call).calls(means, centres)
         else:
             found.append(call)
@@ -94,5 +99,10 @@ class _Expansion:
         freedom = float(count - correction)
         lost = self._make("mul", [self._make("square", [rest], shape), count / freedom], shape)
         total = self._make("sub", [self._make("div", [squares, freedom], shape), lost], shape)
-        self._make("maximum", [total, 0.0], shape, result)
+        errors = self._make("mul", [lost, 64 * EPSILONS[result.dtype.bits]], shape)
+        none = self._program.variable(shape, bool_)
+        self._make("less_equal", [total, errors], shape, none)
+        variance = self._make("where", [none, 0.0, total], shape, None if call.operation == "std" else result)
+        if call.operation == "std":
+            self._make("sqrt", [variance], shape, result)
         return self._made
