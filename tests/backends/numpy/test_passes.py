@@ -481,6 +481,66 @@ def test_powers_are_in_passes(dtype: str) -> None:
     assert "its exponent is no small integer or half" in str(captured.plan())
 
 
+def masked(x: Any, whole: Any, rows: Any, columns: Any) -> Any:
+    """What masks that vary and constant ones leave, and the gradient."""
+    constant = bb.asarray(np.tril(np.ones(x.shape[-2:], bool)), backend=x.backend)
+
+    def loss(x: Any) -> Any:
+        y = bb.where(whole, x * 1.5, 0.25)
+        z = bb.where(rows, bb.tanh(y), bb.where(columns, y * x, -y))
+        shares = bb.softmax(bb.where(constant, z, -30.0), axis=-1)
+        return bb.sum(shares * bb.where(bb.logical_and(whole, z > 0.25), z, 0.5))
+
+    value, gradient = bb.value_and_grad(loss)(x)
+    return [value, gradient, bb.where(whole, 1.0, bb.sum(gradient, axis=-1, keepdims=True))]
+
+
+def replayed_masks(shape: tuple[int, int], dtype: str, join: str = "") -> tuple[list[Any], Any]:
+    rng = np.random.default_rng(shape[0])
+    inputs = [numbers(rng, shape, dtype, False)]
+    inputs += [rng.random(s) < 0.6 for s in (shape, (shape[0], 1), shape[1:])]
+    return replayed(masked, inputs, f"autodiff(capture(numpy{join}))")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_masks_are_read_by_passes(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
+    for shape in ((40, 33), (67, 64), (7, 5)):
+        expected, _ = replayed_masks(shape, dtype, ", join=false")
+        bits = []
+        for code in ("0", "1"):
+            monkeypatch.setenv("BACKBURN_MACHINE_CODE", code)
+            with guarded():
+                found, captured = replayed_masks(shape, dtype)
+            assert differences(found, expected, dtype) == "", shape
+            bits.append([x.tobytes() for x in found])
+        assert bits[0] == bits[1]
+        apart = str(captured.plan()).partition("calls in no pass")[2]
+        assert "where(" not in apart
+        assert "softmax" not in apart
+    expected, _ = replayed_masks((67, 64), dtype, ", join=false")
+    plant(monkeypatch, partition._Replacement, "_as_floats", "k.astype(v, dtype)", "k.astype(k.logical_not(v), dtype)")
+    found, _ = replayed_masks((67, 64), dtype)
+    assert differences(found, expected, dtype) != ""
+
+
+def test_small_masks_and_those_of_updates_are_in_no_pass() -> None:
+    expected, _ = replayed_masks((40, 33), "float32", ", join=false")
+    found, captured = replayed_masks((40, 33), "float32")
+    assert differences(found, expected, "float32") == ""
+    assert "it reads a bool, which no call of a group makes" in str(captured.plan())
+
+    def step(state: Any, x: Any, mask: Any) -> Any:
+        return {"w": bb.where(mask, bb.tanh(state["w"]) * 0.9 + x, 0.5)}, bb.sum(x)
+
+    train = bb.capture(step, on_fallback="error")
+    x = bb.ones((300, 300), backend="capture(numpy)")
+    state = {"w": x * 0.0}
+    for _ in range(4):
+        state, _ = train(state, x, x > 0.5)
+    assert "pass of" not in next(line for line in str(train.program).splitlines() if "where" in line)
+
+
 def outer(row: Any, column: Any, x: Any) -> Any:
     """Of products of rows and columns, what two passes read, and what one pass of them makes for others."""
     y, z = row * column, row - column

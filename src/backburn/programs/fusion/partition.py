@@ -77,6 +77,8 @@ class Group:
     #: Whether another call reads a result, and whether one is new state, which is made in place if nothing reads it.
     is_read: bool = False
     is_update: bool = False
+    #: Whether it reads bools that no group makes.
+    has_masks: bool = False
     #: The group that it has become a part of.
     whole: Group | None = None
 
@@ -228,7 +230,12 @@ class Partition:
         group, needed = Group(space, self._count, steps, is_update=is_update), set[Group]()
         own = {v for step in steps for v in step.results}
         for x in (x for step in steps for x in step.operands):
-            if not isinstance(x, Operand) or x.value.__class__ is not Variable or x.value in own:
+            if not isinstance(x, Operand):
+                continue
+            if x.value.__class__ is not Variable:
+                group.has_masks |= self.is_bool(x.value)
+                continue
+            if x.value in own:
                 continue
             home = self.homes.get(x.value)
             if home is None:
@@ -237,11 +244,20 @@ class Partition:
                 group.direct.add(_whole(home[0]))
             else:
                 group.outer.add(_whole(home[0]))
-            if x.value.dtype.kind == "bool":  # in a pass a bool is a float: it may only come from there
-                if home is None or _whole(home[0]) not in group.direct:
+            if x.value.dtype.kind == "bool" and home is None:
+                if is_update or space.size <= MAX_ELEMENTS_ALONE:
+                    raise NotJoined("it reads a bool, which no call of a group makes")
+                group.has_masks = True
+            elif home is not None and x.value.dtype.kind == "bool":  # in a pass a bool is a float, and comes from there
+                if _whole(home[0]) not in group.direct:
                     raise NotJoined("it reads a bool, which no call of a group makes")
                 needed.add(_whole(home[0]))
         return group, needed
+
+    def is_bool(self, x: Any) -> bool:
+        """Whether an operand is a bool."""
+        dtype: DType = x.dtype if isinstance(x, Variable) else self._k.dtype(x)
+        return dtype.kind == "bool"
 
     def _repeated(self, space: Space, step: Step) -> list[Step]:
         """The comparisons of other groups that a step reads, once more for it: cheap, and no pass writes bools."""
@@ -263,6 +279,8 @@ class Partition:
     def _may_merge(self, group: Group, other: Group) -> bool:
         """Whether two groups may be one: no other call has to be made between them."""
         is_update = group.is_update or other.is_update
+        if is_update and (group.has_masks or other.has_masks):
+            return False
         if is_update and (group.is_read or other.is_read or not group.is_formula or not other.is_formula):
             return False
         most = MAX_CALLS_OF_ROWS if self._has_rows and self._is_wide(group.space) and not is_update else MAX_CALLS
@@ -276,6 +294,7 @@ class Partition:
         other.whole = group
         group.is_read |= other.is_read
         group.is_update |= other.is_update
+        group.has_masks |= other.has_masks
         group.steps += other.steps
         group.direct = {_whole(x) for x in group.direct | other.direct} - {group}
         group.outer = {_whole(x) for x in group.outer | other.outer} - {group}
@@ -333,10 +352,11 @@ class Partition:
         for x in arrays:
             dtype = x.dtype if isinstance(x, Variable) else self._k.dtype(x)
             if dtype.kind == "bool":
-                if not isinstance(x, Variable):
-                    raise NotJoined("an operand is a constant bool")
-                if (home := self.homes.get(self.root(x))) is None:
-                    raise NotJoined("it reads a bool, which no call of a group makes")
+                home = self.homes.get(self.root(x)) if isinstance(x, Variable) else None
+                if home is None:  # a mask, which a pass may read as floats
+                    if not self._has_rows:
+                        raise NotJoined("it reads a bool, which no call of a group makes")
+                    continue
                 dtype = home[0].space.dtype
             dtypes.add(dtype)
         # A formula rounds 16-bit floats once, at its end: an intermediate overflow would be lost.
@@ -531,6 +551,8 @@ class _Replacement:
         self._users, self._returned = program.users(), {*program.returned}
         #: By the identity of a call, the variables that its pass makes again.
         self._again: dict[int, set[Variable]] = {}
+        #: Masks as floats of a dtype, and the calls that make these.
+        self._floats: dict[tuple[Any, DType], Call] = {}
 
     def of(self, group: Group) -> list[Call] | None:
         """The calls in place of those of a group; None if they stay, for which the report has the reason.
@@ -609,13 +631,36 @@ class _Replacement:
                 return [call, *apart]
         if self._compile is None:
             return self._stay(group, "no array has the shape of the results")
+        masks = self._as_floats(group, own) if group.has_masks else []
         plan = Plan(group.space, *_with_totals(group.space, steps, outputs, self._program, self._k))
         function: Any = self._compile(plan)
         if function is None:
             return self._stay(group, "the backend has no kernels for the pass")
         call = Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
         self.plans[call] = plan
-        return [call, *plan.totals, *apart]
+        return [*masks, call, *plan.totals, *apart]
+
+    def _as_floats(self, group: Group, own: set[Variable]) -> list[Call]:
+        """Let the steps of a group read masks as floats, constant ones as such; the calls that convert others."""
+        found: dict[Call, None] = {}
+        k, dtype = self._k, group.space.dtype
+        constants: dict[int, Any] = {}
+        for step in group.steps:
+            for i, x in enumerate(step.operands):
+                if not isinstance(x, Operand) or not self._partition.is_bool(x.value):
+                    continue
+                v = x.value
+                if v.__class__ is not Variable:
+                    if id(v) not in constants:
+                        constants[id(v)] = k.astype(v, dtype)
+                    step.operands[i] = Operand(constants[id(v)], x.extent)
+                elif v not in own:
+                    if (v, dtype) not in self._floats:
+                        made = self._program.variable(v.shape, dtype)
+                        self._floats[v, dtype] = Call("astype", k.astype, [v, dtype], {}, made)
+                    found[self._floats[v, dtype]] = None
+                    step.operands[i] = Operand(self._floats[v, dtype].results, x.extent)
+        return [*found]
 
     def _as_pass(self, group: Group, plan: Plan) -> Call | None:
         """A formula as a pass, if the backend makes such; not an update of the state, made in place."""
