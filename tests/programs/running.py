@@ -36,6 +36,8 @@ PARTS = (2, 3, 6)
 VERIFIED = 0.2
 #: The share of programs whose rows are passed over however few they are.
 SMALL_ROWS = 0.3
+#: The share of these in which passes read masks of any size.
+SMALL_MASKS = 0.5
 #: The call that is interrupted, after which there is one more.
 INTERRUPTED = 3
 #: How far results may lie apart, of their largest element, before the program itself is asked how exact it is.
@@ -150,11 +152,13 @@ def run(case: Case, *, has_guards: bool = True) -> str:
     Guards are left out where a sanitizer looks on, which knows where arrays end by itself.
     """
     before, verified = threads.num_threads(), verifier.VERIFIES
-    limits = partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH
+    limits = partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH, partition.MAX_ELEMENTS_ALONE
     threads.set_num_threads(case.threads)
     verifier.VERIFIES = has_guards and random.Random(f"verified {case.name}").random() < VERIFIED
     if random.Random(f"rows {case.name}").random() < SMALL_ROWS:
         partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH = 2, 1
+        if random.Random(f"masks {case.name}").random() < SMALL_MASKS:
+            partition.MAX_ELEMENTS_ALONE = 0
     try:
         with bb.use_backend(case.tower):
             with guarded() if has_guards else nullcontext():
@@ -167,7 +171,7 @@ def run(case: Case, *, has_guards: bool = True) -> str:
     finally:
         threads.set_num_threads(before)
         verifier.VERIFIES = verified
-        partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH = limits
+        partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH, partition.MAX_ELEMENTS_ALONE = limits
 
 
 def _run(case: Case) -> tuple[str, Calls, list[Values | None]]:

@@ -31,6 +31,17 @@ def test_models_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
     assert all(figures.keys() == {"loss", "step"} for figures in ratios.values())
 
 
+def test_passes_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.passes", "residual*", "--seconds", "0.001", "--sides", "captured"]
+    run = subprocess.run(
+        [*command, "torch", "--json", str(tmp_path / "times.json")], capture_output=True, text=True, cwd=ROOT
+    )
+    assert run.returncode == 0, run.stderr
+    times = json.loads((tmp_path / "times.json").read_text("utf-8"))
+    assert times["residual and layer norm"].keys() == {"captured", "torch"}
+    assert "of torch" in run.stdout
+
+
 def test_sums_over_processes_are_compared_and_timed(torch: Any, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     command = [sys.executable, "-m", "benchmarks.distributed", "--seconds", "0.001", "--largest", "10000"]

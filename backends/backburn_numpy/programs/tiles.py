@@ -186,6 +186,8 @@ class TilePass:
     def _input(self, x: Operand) -> Value:
         value = Value()
         constant = x.value
+        if constant.dtype == np.bool_ if isinstance(constant, np.ndarray) else constant.dtype.kind == "bool":
+            raise TypeError("a mask that is not converted")
         is_splat = isinstance(constant, np.ndarray) and not any(constant.strides) and id(constant) not in self._whole
         self._extents[value] = Extent.ONE if is_splat else x.extent
         self._values[id(constant), x.extent] = value

@@ -524,6 +524,24 @@ def test_masks_are_read_by_passes(monkeypatch: pytest.MonkeyPatch, dtype: str) -
     assert differences(found, expected, dtype) != ""
 
 
+def test_formulas_read_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
+    rng = np.random.default_rng(1)
+    x, mask = numbers(rng, (40, 33), "float32", False), rng.random((40, 33)) < 0.5
+
+    def function(x: Any, given: Any) -> Any:
+        constant = bb.asarray(mask, backend=x.backend)
+        return [bb.where(constant, x, 0.5) + bb.tanh(x), bb.where(given, x * 2.0, bb.exp(-bb.abs(x)))]
+
+    expected, _ = replayed(function, [x, ~mask], "capture(numpy, join=false)")
+    for code in ("0", "1"):
+        monkeypatch.setenv("BACKBURN_MACHINE_CODE", code)
+        with guarded():
+            found, captured = replayed(function, [x, ~mask], "capture(numpy)")
+        assert differences(found, expected, "float32") == ""
+        assert "bool" not in str(captured.plan()).partition("calls in no pass")[0]
+
+
 def test_small_masks_and_those_of_updates_are_in_no_pass() -> None:
     expected, _ = replayed_masks((40, 33), "float32", ", join=false")
     found, captured = replayed_masks((40, 33), "float32")

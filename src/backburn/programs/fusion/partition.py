@@ -622,7 +622,8 @@ class _Replacement:
             is_alone = False
         if is_alone or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
             return self._stay(group, "it is alone: nothing that reads or makes its elements is a pass")
-        if len(steps) <= MAX_CALLS and all(step.extent is Extent.FULL and step.is_elementwise for step in steps):
+        is_short = len(steps) <= MAX_CALLS and not group.has_masks
+        if is_short and all(step.extent is Extent.FULL and step.is_elementwise for step in steps):
             call = fused_call(steps, outputs, self._k)
             if call is not None:
                 plan = Plan(group.space, steps, outputs)
