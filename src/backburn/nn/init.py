@@ -151,9 +151,9 @@ def xavier_normal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTenso
 def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     """A random matrix whose rows (or columns, if there are fewer) are orthogonal and have length ``gain``.
 
-    Of a complex dtype they are so with the conjugate: a square matrix is ``gain`` times a unitary one. Every such matrix
-    is equally likely. Kernels count as matrices with a row for each output. Raises :class:`ArgumentError` for fewer than two axes. After
-    Saxe, McClelland and Ganguli (2014).
+    Of a complex dtype a square matrix is ``gain`` times a unitary one, and every such matrix is equally likely. Kernels
+    count as matrices with a row for each output. Raises :class:`ArgumentError` for fewer than two axes. After Saxe,
+    McClelland and Ganguli (2014).
 
     >>> import backburn as bb
     >>> w = orthogonal((2, 3), dtype="float64")
