@@ -149,7 +149,7 @@ def test_attributes_of_dataclasses_that_are_no_fields_are_kept() -> None:
     ("other", "words"),
     [
         ({"a": [1, 2]}, "only one tree has 'b'"),
-        ({"a": [1], "b": 3}, "at 'a', one list has 2 items and the other 1"),
+        ({"a": [1], "b": 3}, "at 'a', one list has the length 2 and the other 1"),
         ({"a": (1, 2), "b": 3}, "at 'a', one tree has a list and the other a tuple"),
         ({"a": [1, None], "b": 3}, "at 'a.1', one tree has a leaf and the other None"),
         ([1], "at the root, one tree has a dict and the other a list"),
@@ -244,7 +244,7 @@ def test_entries_of_dicts_may_come_in_any_order() -> None:
     assert tree_map(lambda x, y: x + y, one, other) == {"a": 11, "b": {"x": (22, 33), "y": 44}}
     with pytest.raises(ArgumentError, match="at 'b', only one tree has 'z'"):
         tree_map(lambda x, y: x, one, {"b": {"y": 40, "x": (20, 30), "z": 1}, "a": 10})
-    with pytest.raises(ArgumentError, match=r"at 'b\.x', one tuple has 2 items and the other 1"):
+    with pytest.raises(ArgumentError, match=r"at 'b\.x', one tuple has the length 2 and the other 1"):
         tree_map(lambda x, y: x, one, {"b": {"y": 40, "x": (20,)}, "a": 10})
 
 

@@ -136,6 +136,8 @@ def test_the_user_allows_just_these_functions(here: Path, capsys: pytest.Capture
     path = saved({"config": {"model": {"build": "strange:network"}}}, bb.nn.Linear(3, 4).state_dict())
     assert run(capsys, "predict", path, "x.npy", "--trust", "strange:loss")[0] == 2
     assert not (here / "imported").exists()
+    words = run(capsys, "predict", path, "x.npy", "--trust", "b:b,strange:loss,a:a")[1]
+    assert "--trust 'b:b,strange:loss,a:a,strange:network'" in words
     status, words = run(capsys, "predict", path, "x.npy", "--trust", "strange:loss, strange:network")
     assert status == 0, words
     path = saved({"config": {"model": {"build": "os:system", "command": "touch proof"}}})

@@ -31,8 +31,18 @@ def test_run_tells_what_is_wrong(tmp_path, capsys):
     np.savez(tmp_path / "x.npz", x=np.ones(3), z=np.ones(3))
     assert main(["run", str(FOLDER / "einsums.onnx"), "--input", str(tmp_path / "x.npz")]) == 2
     assert "has the arrays z, and the model takes x, y" in capsys.readouterr().err
-    assert main(["run", str(tmp_path / "x.npz"), "--input", str(tmp_path / "x.npz")]) == 2
+    (tmp_path / "x.onnx").write_bytes((tmp_path / "x.npz").read_bytes())
+    assert main(["run", str(tmp_path / "x.onnx"), "--input", str(tmp_path / "x.npz")]) == 2
     assert "not an ONNX model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
+def test_files_of_weights_are_not_taken_for_damaged_models(name, tmp_path, capsys):
+    (tmp_path / name).write_bytes(b"x")
+    assert main(["info", str(tmp_path / name)]) == 2
+    assert f"{name} holds weights, and info takes models of ONNX" in capsys.readouterr().err
+    assert main(["run", str(tmp_path / name), "--input", "x.npz"]) == 2
+    assert "'backburn evaluate' and 'backburn predict'" in capsys.readouterr().err
 
 
 def test_info_shows_a_model(capsys):

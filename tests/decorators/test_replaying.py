@@ -793,7 +793,7 @@ def test_a_function_has_a_program_too() -> None:
     x = bb.ones((100, 100), backend="capture(numpy)")
     for _ in range(3):
         captured(x)
-    assert "fuse[mul exp mul add](" in str(captured.program)
+    assert " = pass of 4 calls(v0)" in str(captured.program)
     assert "outputs: " in str(captured.program)
 
 

@@ -142,7 +142,7 @@ def test_what_is_no_tensor_is_refused(tmp_path: Path, value: object) -> None:
 
 
 def test_what_has_a_state_is_saved_by_it(tmp_path: Path) -> None:
-    with pytest.raises(DTypeError, match=r"^model: a Linear cannot be saved: save its state_dict\(\)$"):
+    with pytest.raises(DTypeError, match=r"^model: a value of type Linear cannot be saved: save its state_dict\(\)$"):
         save_state(tmp_path / "s", {"model": bb.nn.Linear(2, 2)})
 
 

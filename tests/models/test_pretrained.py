@@ -398,8 +398,11 @@ def test_tokens_that_end_a_text_are_those_for_generating(tmp_path: Path) -> None
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no folder"):
+    with pytest.raises(ConfigError, match="absent: there is no such folder, and nothing is downloaded"):
         bb.models.from_pretrained(tmp_path / "absent")
+    (tmp_path / "model.gguf").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"this is a file; what is read is a folder with config\.json and weights"):
+        bb.models.from_pretrained(tmp_path / "model.gguf")
 
 
 def test_weights_that_do_not_fit(tmp_path: Path) -> None:

@@ -320,11 +320,15 @@ def test_numbers_that_depend_on_values_are_errors() -> None:
 def test_wrong_axes() -> None:
     x = normal(2, 3)
     model = Computed(lambda x, y: x + y)
-    for dynamic, words in (
+    wrong: list[tuple[Any, str]] = [
         ({"z": {0: "n"}}, "no input 'z'"),
         ({"input_0": {2: "n"}}, "input_0 has no axis 2"),
         ({"input_0": {0: ""}}, "called by an identifier"),
         ({"input_0": {0: "n", 1: "n"}}, "2 and 3 for the length 'n'"),
-    ):
+        ({0: "n"}, r"as in \{'x': \{0: 'batch'\}\}, not \{0: 'n'\}"),
+        ("input_0", "dynamic names axes of inputs, .*, not 'input_0'"),
+        ({"input_0": 0}, "dynamic names axes of inputs"),
+    ]
+    for dynamic, words in wrong:
         with pytest.raises(ArgumentError, match=words):
             bb.onnx.export(model, None, x, x, dynamic=dynamic)

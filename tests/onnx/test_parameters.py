@@ -295,3 +295,11 @@ def test_the_report_is_a_table():
     assert "tied: " in text
     assert "(T)" in text
     assert "MatMul" in text
+
+
+def test_a_model_prints_its_parameters_and_nothing_of_its_graph():
+    model = load("mlp")
+    shown = repr(model).splitlines()
+    assert shown[0].startswith("OnnxModel  # ")
+    assert len(shown) == len(model.named_modules()) + len(model.state_dict())
+    assert repr(model._program) == f"<graph of {len(model._program.graph.steps)} nodes>"

@@ -18,6 +18,12 @@ def text(path: str | Path) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+def test_every_extra_is_in_the_table_of_the_documentation() -> None:
+    section = text("docs/getting-started.md").partition("## Installation and extras")[2].partition("\n### ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert set(PROJECT["optional-dependencies"]) <= set(re.findall(r"`([\w-]+)`", "\n".join(rows)))
+
+
 # ---- links ----
 
 

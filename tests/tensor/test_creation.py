@@ -506,3 +506,10 @@ class Reluctant:
 def test_what_does_not_become_an_array_is_told_why(data: Any) -> None:
     with pytest.raises(ArgumentError, match=r"asarray: \w+ does not become a NumPy array \(Use tensor.detach"):
         bb.asarray(data)
+
+
+def test_a_masked_array_is_refused() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"a tensor has no mask, and this array has one: write array\.filled\(value\)"
+    ):
+        bb.asarray(np.ma.array([1.0, 2.0], mask=[False, True]))

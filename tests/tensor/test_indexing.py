@@ -262,8 +262,16 @@ def test_tensors_stay_as_they_are() -> None:
         x[1:, None] = bb.asarray(3)  # type: ignore[index]
     with pytest.raises(ImmutableError, match=r"x\.at\[i\]\.add\(v\)"):
         x[0] += 1.0  # type: ignore[index]
+    with pytest.raises(ImmutableError, match=r"^del x\[i\]: .* bb\.concat\(.* Operand: float32\[2\] .*\. Index: 0$"):
+        del x[0]  # type: ignore[attr-defined]
     x.at[0].set(3.0)
     assert x.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["set", "add", "multiply", "min", "max"])
+def test_changing_elements_without_an_index_tells_where_it_stands(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"here: x\.at\[index\]\.{name}\(value\)$"):
+        getattr(bb.ones(2).at, name)(3.0)
 
 
 def test_tensors_as_ends_of_slices_and_as_indices() -> None:

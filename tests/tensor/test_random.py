@@ -504,3 +504,10 @@ def test_distributions_inside_vmap_and_captured_steps() -> None:
 def test_bad_parameters(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize(("name", "option"), [("dirichlet", "alpha"), ("categorical", "logits")])
+@pytest.mark.parametrize("shape", [(3,), 3, [3]])
+def test_a_shape_before_the_parameters_is_told_its_place(name: str, option: str, shape: Any) -> None:
+    with pytest.raises(DTypeError, match=rf"^{name}: {option}, a tensor, comes first and the shape after it"):
+        getattr(random, name)(shape, bb.ones(3))

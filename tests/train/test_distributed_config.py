@@ -160,7 +160,7 @@ def test_a_saved_model_says_nothing_of_shards(tmp_path: Path, table: str) -> Non
 def test_processes_without_the_table_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("PMI_SIZE", "4")
-    with pytest.raises(ConfigError, match=r"run\.toml: this is process 1 of 4, and the file has no table"):
+    with pytest.raises(ConfigError, match=r"run\.toml: 4 processes were started, and the file has no table"):
         mesh_of(configured(tmp_path, ""))
 
 

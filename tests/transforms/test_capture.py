@@ -897,3 +897,21 @@ def test_products_of_complex_numbers_are_recorded() -> None:
     z = bb.asarray(np.array([1.0 + 1.0j, -2.0j], np.complex64), backend="capture(numpy)")
     found = [captured(z) for _ in range(3)][-1]
     np.testing.assert_array_equal(found.numpy(), np.array([1.0 + 5.0j, 4.0 - 6.0j], np.complex64))
+
+
+def test_a_function_takes_arguments_by_name() -> None:
+    def f(x: bb.Tensor, *, scale: float = 1.0, shift: bb.Tensor | None = None) -> bb.Tensor:
+        return x * scale if shift is None else x * scale + shift
+
+    captured = bb.capture(f, state=False, on_fallback="error")
+    x = bb.asarray([1.0, 2.0], backend="capture(numpy)")
+    for n in range(3):
+        assert captured(x + n, scale=2.0, shift=x).tolist() == ((x + n) * 2.0 + x).tolist()
+    assert repr(captured) == "<captured function: replayed>"
+    assert captured.program is not None
+    assert captured(x, scale=3.0).tolist() == [3.0, 6.0]  # another number, and no shift
+    for _ in range(3):
+        assert captured(x).tolist() == [1.0, 2.0]
+    assert captured(x, scale=2.0, shift=x).tolist() == [3.0, 6.0]
+    assert repr(captured) == "<captured function: replayed>"
+    assert repr(copy.deepcopy(captured)).endswith("since it has not been called>")

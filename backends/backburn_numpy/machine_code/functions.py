@@ -62,10 +62,10 @@ def exp_of_double(p: Program, x: Vector) -> Vector:
     return found * power_of_2(p, p.make("int_sub", whole, half))
 
 
-def exp(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda x: x) -> Vector:
+def exp(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda x: x, is_negative: bool = False) -> Vector:
     if p.size == 8:
         return exp_of_double(p, x)
-    x = p.maximum(-104.0, p.minimum(89.0, x))
+    x = p.maximum(-104.0, x if is_negative else p.minimum(89.0, x))
     terms, whole = exp_terms(p, x, added)
     half = p.shifted(whole, "right", 1)
     return (terms + 1.0) * power_of_2(p, half) * power_of_2(p, p.make("int_sub", whole, half))
@@ -146,7 +146,7 @@ def log_of_one_plus(p: Program, e: Vector) -> Vector:
 
 def decayed(p: Program, x: Vector) -> Vector:
     """``exp(-|x|)``."""
-    return exp(p, p.make("or", x, p.constant(-0.0)))
+    return exp(p, p.make("or", x, p.constant(-0.0)), is_negative=True)
 
 
 def sigmoid(p: Program, x: Vector) -> Vector:
@@ -220,8 +220,8 @@ def gauss(p: Program, y: Vector, scale: float) -> Vector:
     leading = p.both_bits(y, p.bits(-(1 << 12)))
     rest = y - leading
     if scale == -1.0:
-        return exp(p, p.negative(leading * leading), lambda x: x - rest * (y + leading))
-    return exp(p, scale * (leading * leading), lambda x: p.fma(rest * (y + leading), scale, x))
+        return exp(p, p.negative(leading * leading), lambda x: x - rest * (y + leading), is_negative=True)
+    return exp(p, scale * (leading * leading), lambda x: p.fma(rest * (y + leading), scale, x), is_negative=True)
 
 
 def erfc(p: Program, x: Vector) -> Vector:
@@ -266,11 +266,16 @@ LINEAR, CUBIC = single(1.5957691216057308), single(0.07135481627159936)
 
 
 def gelu_tanh(p: Program, x: Vector) -> Vector:
-    return x * sigmoid(p, x * p.fma(x * x, CUBIC, LINEAR))
+    y = near(p, x)  # beyond, exp is 0 for all, and the gradient computes the same
+    return x * sigmoid(p, y * p.fma(y * y, CUBIC, LINEAR))
+
+
+def near(p: Program, x: Vector) -> Vector:
+    return p.maximum(-12.0, p.minimum(12.0, x))
 
 
 def gelu_tanh_backward(p: Program, grad: Vector, x: Vector) -> Vector:
-    x = p.maximum(-12.0, p.minimum(12.0, x))
+    x = near(p, x)
     square = x * x
     u = x * p.fma(square, CUBIC, LINEAR)
     return slope_of(p, u, x * p.fma(square, single(3.0 * CUBIC), LINEAR), x) * grad
@@ -327,7 +332,8 @@ def _truth(how: int) -> Function:
 
 #: By the name of a kernel; those of a number have ``_number`` after it. Operands are in the kernel's order.
 FUNCTIONS: dict[str, Function] = {
-    "negative": lambda p, x: p.negative(x), "absolute": lambda p, x: p.absolute(x), "square": lambda p, x: x * x,
+    "fill": lambda p, x: x, "negative": lambda p, x: p.negative(x), "absolute": lambda p, x: p.absolute(x),
+    "square": lambda p, x: x * x,
     "sqrt": lambda p, x: p.make("sqrt", x), "reciprocal": lambda p, x: 1.0 / x, "sign": sign, "floor": floor,
     "round": rounded, "add": lambda p, x, y: x + y, "subtract": lambda p, x, y: x - y,
     "multiply": lambda p, x, y: x * y, "divide": lambda p, x, y: x / y, "maximum": maximum, "minimum": minimum,

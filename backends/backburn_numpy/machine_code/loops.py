@@ -40,6 +40,10 @@ POINTERS, DONE, END = (RCX, RDX, 8, 9, RBX, 12, 13, 14, 15), 10, 11
 SAVED = (RBX, 12, 13, 14, 15)
 #: The elements of a row that are summed in their own type, as ``reduce.c`` has it.
 BLOCK = 1024
+#: The outputs that are a number of each row.
+OF_ROWS = ("sum", "max", "min")
+#: The rows whose columns are summed in their own type, as ``tile_interpreter.c`` has it.
+ROWS_OF_COLUMNS = 4
 #: The most arrays of a loop, as ``tile_interpreter.c`` has it.
 MOST_ARRAYS = 32
 
@@ -47,10 +51,12 @@ MOST_ARRAYS = 32
 class Loop(NamedTuple):
     """A description of a function ``(arrays, rows)`` over a tile; equal loops have equal code.
 
-    An array varies over all elements (``full``), rows (``row``), columns (``column``) or nothing (``one``). A kernel
-    has its name and its operands: an array ``("array", number)``, a kernel's result ``("made", number)``, or a constant
-    ``("constant", number as a float's hexadecimal digits)``. An output is ``store``, ``sum``, ``max`` or ``min``, with
-    the number of the kernel or operand, and the array.
+    An array varies over all elements (``full``), rows (``row``), columns (``column``) or nothing (``one``); sums of
+    columns are doubles (``sums``), to which those of a few rows are added (``some``, of whole vectors). A kernel has
+    its name and its operands: an array ``("array", number)``, a kernel's result ``("made", number)``, or a constant
+    ``("constant", number as a float's hexadecimal digits)``. An output is ``store``, ``sum``, ``max``, ``min`` or
+    ``columns``, with the number of the kernel or operand, and the array; of ``columns`` that of ``some``, after which
+    that of ``sums`` follows.
     """
 
     bytes: int
@@ -85,19 +91,9 @@ class _Assembly:
         self._loop = loop
         self._program = program = Program(loop.bytes, loop.size)
         self._assembler = Assembler(loop.bytes, loop.size)
-        self._made: list[Vector] = []
-        for name, operands in loop.kernels:
-            function = function_of(name, loop.size)
-            if function is None:
-                raise Unsupported(f"{name} in machine code")
-            self._made.append(function(program, *map(self._operand, operands)))
-            for kind, operand, array in loop.outputs:
-                if operand == ("made", len(self._made) - 1):
-                    program.output(kind, self._made[-1], array)
-        for kind, operand, array in loop.outputs:
-            if operand[0] != "made":
-                program.output(kind, self._operand(operand), array)
-        reductions = [(kind, array) for kind, _, array in loop.outputs if kind != "store"]
+        for program.turn in (0, 1):
+            self._compute()
+        reductions = [(kind, array) for kind, _, array in loop.outputs if kind in OF_ROWS]
         registers = 32 if loop.bytes == 64 else 16
         #: The two accumulators of a reduction, and the mask or the vector that tells whether a number is NaN.
         self._sums: dict[int, tuple[int, int]] = {}
@@ -123,11 +119,27 @@ class _Assembly:
             raise Unsupported("more reductions than registers")
         self._body = Body(program, self._assembler, registers, masks, self._join)
         self._turn = 0
-        self._is_flat = not reductions and all(x not in ("row", "column") for x in loop.arrays)
-        wanted = [i for i, x in enumerate(loop.arrays) if x in ("full", "column")]
+        self._is_flat = not reductions and not {"row", "column", "sums"} & {*loop.arrays}
+        wanted = [i for i, x in enumerate(loop.arrays) if x in ("some", "full", "column")]
         self._pointers = dict(zip(wanted, POINTERS, strict=False))
         self._totals = {array: self._body.slot() for array in self._sums} if loop.width > BLOCK else {}
         self._count = 0
+
+    def _compute(self) -> None:
+        """The vectors of the kernels and what is done with them."""
+        loop, program = self._loop, self._program
+        self._made: list[Vector] = []
+        for name, operands in loop.kernels:
+            function = function_of(name, loop.size)
+            if function is None:
+                raise Unsupported(f"{name} in machine code")
+            self._made.append(function(program, *map(self._operand, operands)))
+            for kind, operand, array in loop.outputs:
+                if operand == ("made", len(self._made) - 1):
+                    program.output(kind, self._made[-1], array)
+        for kind, operand, array in loop.outputs:
+            if operand[0] != "made":
+                program.output(kind, self._operand(operand), array)
 
     def _operand(self, x: tuple[str, int | str]) -> Vector:
         kind, which = x
@@ -140,9 +152,9 @@ class _Assembly:
 
     # ---- places ----
 
-    def _place(self, array: int) -> Memory:
+    def _place(self, array: int, turn: int) -> Memory:
         """The memory of the elements of an array."""
-        offset = self._turn * self._loop.bytes if self._is_paired else 0
+        offset = turn * self._loop.bytes
         if array in self._pointers:
             return Memory(self._pointers[array], DONE, offset)
         self._assembler.integer(MOVE, RAX, Memory(RDI, offset=8 * array))
@@ -166,16 +178,24 @@ class _Assembly:
         for array, register in self._pointers.items():
             a.integer(MOVE, register, Memory(RDI, offset=8 * array))
         self._numbers("one")
-        self._is_paired = not self._is_flat
         if self._is_flat:
             self._flat()
         else:
             self._mask_of_row()
+            for array in self._columns():
+                self._clear(array)
             a.label("row")
             self._numbers("row")
             self._row()
             self._advance()
             a.with_number(5, RSI, 1)
+            if self._columns():
+                a.integer(MOVE, RAX, RSI)
+                a.with_number(4, RAX, ROWS_OF_COLUMNS - 1)
+                a.jump(UNEQUAL, "row")
+                for array in self._columns():
+                    self._add_columns(array)
+                a.integer(TEST, RSI, RSI)
             a.jump(UNEQUAL, "row")
         a.zero_upper()
         a.integer(ADDRESS, RSP, Memory(RBP, offset=-8 * len(SAVED)))
@@ -204,18 +224,23 @@ class _Assembly:
         """All elements of a tile as one row."""
         a, loop = self._assembler, self._loop
         a.multiply(RSI, RSI, loop.width * loop.size)
-        a.integer(MOVE, END, RSI)
-        a.with_number(4, END, -loop.bytes)
-        a.with_number(4, RSI, loop.bytes - 1)
         a.integer(XOR, DONE, DONE)
-        a.integer(TEST, END, END)
-        a.jump(EQUAL, "rest")
+        a.integer(MOVE, END, RSI)
+        a.with_number(4, END, -2 * loop.bytes)
+        a.jump(EQUAL, "vector")
+        a.label("pair")
+        self._body.emit(self._place, is_pair=True)
+        a.with_number(0, DONE, 2 * loop.bytes)
+        a.integer(COMPARE, DONE, END)
+        a.jump(BELOW, "pair")
         a.label("vector")
+        a.integer(MOVE, END, RSI)
+        a.with_number(4, END, loop.bytes)
+        a.jump(EQUAL, "rest")
         self._body.emit(self._place)
         a.with_number(0, DONE, loop.bytes)
-        a.integer(COMPARE, DONE, END)
-        a.jump(BELOW, "vector")
         a.label("rest")
+        a.with_number(4, RSI, loop.bytes - 1)
         a.integer(TEST, RSI, RSI)
         a.jump(EQUAL, "end")
         if loop.bytes == 64:
@@ -252,8 +277,8 @@ class _Assembly:
             if in_blocks:
                 a.set_number(END, min(end, BLOCK * loop.size))
             a.label("pair")
-            for self._turn in (0, 1):
-                self._body.emit(self._place)
+            self._turn = -1
+            self._body.emit(self._place, is_pair=True)
             a.with_number(0, DONE, 2 * loop.bytes)
             if in_blocks:
                 a.integer(COMPARE, DONE, END)
@@ -272,7 +297,6 @@ class _Assembly:
                 a.jump(BELOW, "pair")
         if in_blocks and 0 < rest < 2 * lanes:
             self._end_block()
-        self._is_paired = False
         if rest % (2 * lanes) >= lanes:
             self._turn = 0
             self._body.emit(self._place)
@@ -283,11 +307,10 @@ class _Assembly:
                 mask = b"\xff" * (count * loop.size) + bytes(32 - count * loop.size)
                 a.vector("load", 0, 0, self._body.constant(mask))
             self._body.emit(self._place, TAIL if loop.bytes == 64 else 0)
-        self._is_paired = True
         for kind, _, array in loop.outputs:
             if kind == "sum":
                 self._end_sum(array)
-            elif kind != "store":
+            elif kind in OF_ROWS:
                 self._end_extreme(kind, array)
 
     def _advance(self) -> None:
@@ -298,12 +321,62 @@ class _Assembly:
             if step:
                 a.with_number(0, self._pointers.get(i, Memory(RDI, offset=8 * i)), step)
 
+    # ---- sums of columns ----
+
+    def _columns(self) -> list[int]:
+        """The arrays of sums of a few rows."""
+        return [array for kind, _, array in self._loop.outputs if kind == "columns"]
+
+    def _clear(self, array: int) -> None:
+        """Set the sums of a few rows to 0."""
+        a, loop, again = self._assembler, self._loop, self._label()
+        a.integer(MOVE, RAX, Memory(RDI, offset=8 * array))
+        a.set_number(DONE, -(-loop.width // self._program.lanes))
+        a.vector("xor", 0, 0, 0)
+        a.label(again)
+        a.vector("store", 0, 0, Memory(RAX))
+        a.with_number(0, RAX, loop.bytes)
+        a.with_number(5, DONE, 1)
+        a.jump(UNEQUAL, again)
+
+    def _add_columns(self, array: int) -> None:
+        """Add the sums of a few rows to doubles, and set them to 0."""
+        a, loop, lanes, again = self._assembler, self._loop, self._program.lanes, self._label()
+        a.integer(MOVE, RAX, Memory(RDI, offset=8 * array))
+        a.integer(MOVE, END, Memory(RDI, offset=8 * array + 8))
+        a.vector("xor", 1, 1, 1)
+        parts = 8 // loop.size
+        if loop.width >= lanes:
+            a.set_number(DONE, loop.width // lanes)
+            a.label(again)
+            for i in range(parts):
+                part = Memory(RAX, offset=i * loop.bytes // 2)
+                a.vector("widen" if parts == 2 else "load", 0, 0, part)
+                a.vector("add_doubles", 0, 0, Memory(END, offset=i * loop.bytes))
+                a.vector("store", 0, 0, Memory(END, offset=i * loop.bytes))
+            a.vector("store", 1, 0, Memory(RAX))
+            a.with_number(0, RAX, loop.bytes)
+            a.with_number(0, END, parts * loop.bytes)
+            a.with_number(5, DONE, 1)
+            a.jump(UNEQUAL, again)
+        rest = loop.width % lanes
+        for i in range(rest):
+            part = Memory(RAX, offset=i * loop.size)
+            if parts == 2:
+                a.vector("widen", 0, 0, part, bytes=16)
+            else:
+                a.vector("add_double", 0, 1, part, bytes=16)
+            a.vector("add_double", 0, 0, Memory(END, offset=8 * i), bytes=16)
+            a.vector("store_double", 0, 0, Memory(END, offset=8 * i), bytes=16)
+        if rest:
+            a.vector("store", 1, 0, Memory(RAX))
+
     # ---- reductions ----
 
     def _start(self) -> None:
         """Set the accumulators of a row."""
         for kind, _, array in self._loop.outputs:
-            if kind == "store":
+            if kind not in OF_ROWS:
                 continue
             for x in self._sums[array]:
                 if kind == "sum":
@@ -325,7 +398,10 @@ class _Assembly:
     def _join(self, output: Output, x: int, mask: int) -> None:
         """Join a vector with an accumulator."""
         a, is_wide, kind = self._assembler, self._loop.bytes == 64, output.kind
-        to, used = self._sums[output.array][self._turn], max(mask, 0) if is_wide else 0
+        to, used = (
+            self._sums[output.array][output.turn if self._turn < 0 else self._turn],
+            max(mask, 0) if is_wide else 0,
+        )
         name = "add" if kind == "sum" else kind
         if mask < 0 or is_wide:
             a.vector(name, to, x, to, mask=used)

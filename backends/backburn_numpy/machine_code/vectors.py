@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import pack, unpack
@@ -23,14 +24,13 @@ PINNED = {32: 2, 64: 8}
 class Vector:
     """A vector that code computes; also a mask (``is_mask``), all lanes of which are true or false."""
 
-    __slots__ = ("immediate", "is_mask", "name", "operands", "program", "uses")
+    __slots__ = ("immediate", "is_mask", "name", "operands", "program")
 
     def __init__(
         self, program: Program, name: str, operands: tuple[Vector, ...], immediate: Any, is_mask: bool
     ) -> None:
         self.program, self.name, self.operands = program, name, operands
         self.immediate, self.is_mask = immediate, is_mask
-        self.uses: list[int] = []
 
     @property
     def is_known_number(self) -> bool:
@@ -72,14 +72,23 @@ class Output:
     kind: str
     value: Vector
     array: int
+    #: Of which of two vectors of elements that follow one another.
+    turn: int
+
+
+Step: TypeAlias = "Vector | Output"
 
 
 class Program:
-    """Vectors in the order in which they are computed, of elements of ``size`` bytes; equal ones are one."""
+    """Vectors in the order in which they are computed, of elements of ``size`` bytes; equal ones are one.
+
+    ``turn`` is 0 or 1: of two vectors of elements, the one that is loaded.
+    """
 
     def __init__(self, bytes: int, size: int) -> None:
         self.bytes, self.size, self.lanes = bytes, size, bytes // size
-        self.order: list[Vector | Output] = []
+        self.order: list[Step] = []
+        self.turn = 0
         self._known: dict[Any, Vector] = {}
 
     def make(self, name: str, *operands: Number, immediate: Any = None, is_mask: bool = False) -> Vector:
@@ -107,7 +116,7 @@ class Program:
 
     def load(self, array: int) -> Vector:
         """Elements of an array."""
-        return self._source("array", array)
+        return self._source("array", (array, self.turn))
 
     def number(self, array: int) -> Vector:
         """The number of an array that all elements of a row, or of the code, have."""
@@ -115,7 +124,7 @@ class Program:
 
     def output(self, kind: str, value: Vector, array: int) -> None:
         """Something that is done with a vector."""
-        self.order.append(Output(kind, value, array))
+        self.order.append(Output(kind, value, array, self.turn))
 
     # ---- what kernels are made of ----
 
@@ -171,18 +180,33 @@ class Program:
         """``x < y ? x : y``."""
         return self.make("min", x, y)
 
-    def needed(self) -> list[Vector | Output]:
-        """The vectors that the outputs need, in order."""
-        wanted: set[int] = set()
-        found: list[Vector | Output] = []
-        for x in reversed(self.order):
-            if isinstance(x, Output):
-                wanted.add(id(x.value))
-                found.append(x)
-            elif id(x) in wanted:
-                wanted.update(map(id, x.operands))
-                found.append(x)
-        return found[::-1]
+
+def operands_of(step: Step) -> Sequence[Vector]:
+    """The vectors that a step reads."""
+    return (step.value,) if isinstance(step, Output) else step.operands
+
+
+def only(steps: Sequence[Step], turn: int) -> list[Step]:
+    """The steps that the outputs of one of two vectors of elements need."""
+    wanted: set[int] = set()
+    found: list[Step] = []
+    for x in reversed(steps):
+        if (isinstance(x, Output) and x.turn == turn) or id(x) in wanted:
+            wanted.update(map(id, operands_of(x)))
+            found.append(x)
+    return found[::-1]
+
+
+def in_turns(first: Sequence[Step], second: Sequence[Step]) -> list[Step]:
+    """Steps one of each in turn: while the processor waits for one, the next is of another vector of elements."""
+    left, found, others = {*map(id, first), *map(id, second)}, list[Step](), list(reversed(second))
+    for x in first:
+        found.append(x)
+        left.discard(id(x))
+        if others and left.isdisjoint(map(id, operands_of(others[-1]))):
+            left.discard(id(others[-1]))
+            found.append(others.pop())
+    return [*found, *others[::-1]]
 
 
 COMMUTATIVE = frozenset(("add", "mul", "and", "or", "xor", "int_add"))
@@ -202,19 +226,18 @@ class Body:
         self.program, self.assembler = program, assembler
         self._joins = joins
         self._top, self._masks = top, masks
-        self.steps = program.needed()
+        single = only(program.order, 0)
+        mine = {*map(id, single)}
+        other = [x for x in only(program.order, 1) if id(x) not in mine]
+        #: The steps of one vector of elements, and of two; wide ones have registers for a few masks alone.
+        self._steps = single, [*single, *other] if program.bytes == 64 else in_turns(single, other)
         self.frame = 0
         #: The slots of the stack, and the registers of numbers that have one.
         self._slots: dict[Vector, Memory] = {}
         self.numbers: dict[Vector, Source] = {}
         self.constants: dict[bytes, str] = {}
-        for i, x in enumerate(self.steps):
-            for y in (x.value,) if isinstance(x, Output) else x.operands:
-                y.uses.append(i)
-        numbers = dict.fromkeys(
-            y for x in self.steps for y in ((x.value,) if isinstance(x, Output) else x.operands) if y.name == "number"
-        )
-        for i, x in enumerate(sorted(numbers, key=lambda x: -len(x.uses))):
+        numbers = Counter(y for x in single for y in operands_of(x) if y.name == "number")
+        for i, (x, _) in enumerate(numbers.most_common()):
             if i < PINNED[program.bytes] and self._top > 10:
                 self._top -= 1
                 self.numbers[x] = self._top
@@ -232,32 +255,36 @@ class Body:
         name = self.constants.setdefault(content, f"constant {content.hex()}")
         return Memory(0, label=name)
 
-    def emit(self, places: Callable[[int], Memory], mask: int = -1) -> None:
+    def emit(self, places: Callable[[int, int], Memory], mask: int = -1, is_pair: bool = False) -> None:
         """The instructions once; ``mask`` is that of a partial vector, or -1: register ``k1``, or a vector."""
         self._places, self._mask = places, mask
         self._free = [r for r in range(self._top - 1, -1, -1) if r != mask or self.program.bytes == 64]
         self._free_masks = [*self._masks]
         self._where: dict[Vector, int] = {}
-        self._left = {x: [*x.uses] for step in self.steps for x in self._vectors(step)}
+        steps = self._steps[is_pair]
+        self._left: dict[Vector, list[int]] = {x: [] for x in steps if isinstance(x, Vector)}
+        for i, step in enumerate(steps):
+            for x in operands_of(step):
+                self._left.setdefault(x, []).append(i)
         self._spilled: dict[Vector, Memory] = {}
         self._locked: list[Vector] = []
-        for i, step in enumerate(self.steps):
+        for i, step in enumerate(steps):
             self._step(i, step)
 
-    @staticmethod
-    def _vectors(step: Vector | Output) -> Sequence[Vector]:
-        return (step.value,) if isinstance(step, Output) else (step, *step.operands)
-
-    def _step(self, i: int, step: Vector | Output) -> None:
-        operands = [step.value] if isinstance(step, Output) else [*step.operands]
-        self._locked = operands
+    def _step(self, i: int, step: Step) -> None:
+        self._locked = operands = [*operands_of(step)]
         for x in operands:
             while self._left[x] and self._left[x][0] <= i:
                 self._left[x].pop(0)
         if isinstance(step, Output):
             register = self._register(step.value)
             if step.kind == "store":
-                self._store(register, step.array)
+                self._store(register, step.array, step.turn)
+            elif step.kind == "columns":  # also what is past the end of a row, for which there is room
+                place, to = self._places(step.array, step.turn), self._target(step.value)
+                self.assembler.vector("add", to, register, place)
+                self.assembler.vector("store", to, 0, place)
+                self._free.append(to)
             else:
                 self._joins(step, register, self._mask)
         else:
@@ -303,7 +330,7 @@ class Body:
         if x.name == "constant":
             return self.constant(x.immediate), self.program.bytes == 64
         if x.name == "array":
-            return self._places(x.immediate), False
+            return self._places(*x.immediate), False
         return (self._slot_of(x) if x.name == "number" else self._spilled[x]), False
 
     def _register(self, x: Vector) -> int:
@@ -320,7 +347,7 @@ class Body:
             else:
                 self.assembler.vector("load", to, 0, self.constant(x.immediate))
         elif x.name == "array":
-            self._load(to, x.immediate)
+            self._load(to, *x.immediate)
         else:
             self.assembler.vector("load", to, 0, self._spilled[x] if x in self._spilled else self._slot_of(x))
         self._where[x] = to
@@ -331,8 +358,8 @@ class Body:
         assert isinstance(found, Memory)
         return found
 
-    def _load(self, to: int, array: int) -> None:
-        place = self._places(array)
+    def _load(self, to: int, array: int, turn: int) -> None:
+        place = self._places(array, turn)
         if self._mask < 0:
             self.assembler.vector("load", to, 0, place)
         elif self.program.bytes == 64:
@@ -340,8 +367,8 @@ class Body:
         else:
             self.assembler.vector("masked_load", to, self._mask, place)
 
-    def _store(self, x: int, array: int) -> None:
-        place = self._places(array)
+    def _store(self, x: int, array: int, turn: int) -> None:
+        place = self._places(array, turn)
         if self._mask < 0:
             self.assembler.vector("store", x, 0, place)
         elif self.program.bytes == 64:

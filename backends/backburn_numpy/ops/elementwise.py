@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.base.errors import ArgumentError
 from backburn_numpy import tuning
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.elementwise.ufuncs import binary, comparison, unary
@@ -50,7 +51,13 @@ def pow(x: Array, y: Array, /) -> Array:
         return square(x)
     if number and x.size >= tuning.MIN_ELEMENTS_FOR_REAL_POWER and x.dtype.kind not in "iuc" and math.isfinite(y):
         return cast_like(_real_power(upcast_half(x), float(np.asarray(y, x.dtype))), x)
-    return _power(x, y)
+    try:
+        return _power(x, y)
+    except ValueError as error:  # also of shapes
+        if "negative" in str(error):
+            words = "an integer to a negative power is no integer: write a float exponent, as in x ** -1.0"
+            raise ArgumentError(words) from error
+        raise
 
 
 def _real_power(x: Array, y: float) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,6 +16,8 @@ from backburn_numpy.machine_code.memory import VECTORS, Code, missing
 
 #: The kernels that reduce rows, and what loops call that.
 REDUCTIONS = {"sum_rows": "sum", "max_rows": "max", "min_rows": "min"}
+#: The kernel that sums columns.
+COLUMNS = "sum_columns"
 #: The widest rows whose elements kernels of reductions join one after the other, as ``reduce.c`` has it.
 NARROW = 24
 #: The most reductions of a loop, by the bytes of vectors.
@@ -35,15 +37,25 @@ MOST_AGAIN = 3
 
 @dataclass(slots=True)
 class Joined:
-    """Calls as one loop: the arrays that it reads and writes, in the order of its addresses, and its code."""
+    """Calls as one loop: what it reads and writes, all arrays in the order of its addresses, and its code."""
 
     calls: list[Call]
     reads: list[Value]
     writes: list[Value]
+    arrays: list[Value]
+    #: Of the last of what it writes, sums of columns, room for those of a few rows.
+    some: list[Value]
     code: Code
 
 
 Step: TypeAlias = "Call | Joined"
+
+
+def arrays_of(writes: Sequence[Value], reads: Iterable[Value], some: Sequence[Value]) -> list[Value]:
+    """The arrays of a loop in their order: before each of the sums of columns, the last writes, their room."""
+    first = len(writes) - len(some)
+    columns = [x for pair in zip(some, writes[first:], strict=True) for x in pair]
+    return [*writes[:first], *columns, *reads]
 
 
 @dataclass(slots=True)
@@ -84,7 +96,7 @@ class Pass:
         for stage, group in reversed([*enumerate(groups)]):
             needed, wanted = [], {x for x in kept if stages.get(x) == stage}
             for call in reversed(group):
-                if call[1] in wanted or call[1] not in looped or call[0] in REDUCTIONS:
+                if call[1] in wanted or call[1] not in looped or call[0] in REDUCTIONS or call[0] == COLUMNS:
                     needed.append(call)
                     wanted.update(self._operands(call))
             if stage % 2:
@@ -109,11 +121,12 @@ class Pass:
         for call in self.calls:
             kernel, made, _ = call
             reduces = kernel in REDUCTIONS
-            able = (
-                self.width > NARROW
-                if reduces
-                else (self.extents[made] is Extent.FULL and function_of(kernel, self.size) is not None)
-            )
+            if kernel == COLUMNS:  # of what a loop makes
+                able = self._base(call[2][0]) in looped
+            elif reduces:
+                able = self.width > NARROW
+            else:
+                able = self.extents[made] is Extent.FULL and function_of(kernel, self.size) is not None
             stage = 0
             for x in self._operands(call):
                 if x not in stages:
@@ -138,8 +151,8 @@ class Pass:
         needed: dict[Value, int] = {}
         latest: dict[Value, int] = {}
         for call in reversed(self.calls):
-            kernel, made, _ = call
-            if made in looped and kernel not in REDUCTIONS and made not in self.results and made in needed:
+            made = call[1]
+            if made in looped and self.extents[made] is Extent.FULL and made not in self.results and made in needed:
                 target = needed[made]
                 if all(
                     x not in stages or self.extents[x] is not Extent.FULL or x in self.results
@@ -191,6 +204,7 @@ class Pass:
         kernels: list[tuple[str, tuple[tuple[str, int | str], ...]]] = []
         numbers: dict[Value, int] = {}
         outputs: list[tuple[str, Value, Value]] = []
+        columns: list[tuple[Value, Value]] = []
         given_by: list[tuple[str, list[Value]]] = []
         for kernel, x, given in calls:
             for y in given:
@@ -199,12 +213,18 @@ class Pass:
             if kernel in REDUCTIONS:
                 outputs.append((REDUCTIONS[kernel], self._base(given[0]), x))
                 continue
+            if kernel == COLUMNS:
+                columns.append((self._base(given[0]), x))
+                continue
             numbers[x] = len(given_by)
             given_by.append((kernel, given))
             if x in kept:
                 outputs.append(("store", x, x))
-        writes = [x for _, _, x in outputs]
-        places = {x: i for i, x in enumerate([*writes, *reads])}
+        some = [Value() for _ in columns]
+        writes = [*(x for _, _, x in outputs), *(x for _, x in columns)]
+        arrays = arrays_of(writes, reads, some)
+        places = {x: i for i, x in enumerate(arrays)}
+        outputs += [("columns", x, room) for (x, _), room in zip(columns, some, strict=True)]
 
         def operand(x: Value) -> tuple[str, int | str]:
             if x in self.constants:
@@ -216,9 +236,10 @@ class Pass:
             kernels.append((kernel, tuple(map(operand, given))))
         if len(places) > MOST_ARRAYS:
             raise Unsupported("more arrays than a loop has")
-        extents = tuple(self.extents[x].name.lower() for x in places)
+        kinds = {**dict.fromkeys(some, "some"), **{x: "sums" for _, x in columns}}
+        extents = tuple(kinds.get(x) or self.extents[x].name.lower() for x in places)
         loop = Loop(
             VECTORS[compiled.level() or ""], self.size, self.width, extents, tuple(kernels),
             tuple((kind, operand(x), places[y]) for kind, x, y in outputs),
         )  # fmt: skip
-        return Joined(calls, [*reads], writes, compiled_loop(loop))
+        return Joined(calls, [*reads], writes, arrays, some, compiled_loop(loop))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +30,8 @@ Array = Any
 
 #: The bytes of a value in a tile, about, and the alignment of values.
 TILE_BYTES, LINE = 1 << 14, 64
+#: The bytes of a value in a tile of a pass without rows: all values are in the cache of the first level.
+SPAN_BYTES = 1 << 12
 #: The most portions of rows. Bits depend on it.
 MOST_PORTIONS = 32
 #: The ways to call a kernel, as ``tile_interpreter.c`` numbers them.
@@ -47,12 +48,18 @@ NAMES = {
     "layer_norm_backward": "standardize_backward", "rms_norm": "standardize",
     "rms_norm_backward": "standardize_backward",
 }  # fmt: skip
+#: The operations that are kernels where there is one for the dtype, in place of their bodies.
+GRADIENTS = frozenset(("relu_backward", "sigmoid_backward", "sigmoid_slope", "silu_backward", "tanh_backward"))
 #: The kernels that reduce rows.
 OF_ROWS = {"sum": "sum_rows", "mean": "sum_rows", "max": "max_rows", "min": "min_rows"}
 
 
 #: An operand that a kernel may do without.
 ABSENT = Value()
+
+
+#: The step of sums of columns, of which each portion has its own.
+SUMS = -1
 
 
 class Place(NamedTuple):
@@ -83,6 +90,18 @@ class _Trace(FormulaTrace):
             self.sums[made] = Value()
         return made
 
+    def knows(self, operation: str) -> bool:
+        """Whether there is a kernel for the operation and the dtype."""
+        is_gradient = operation in GRADIENTS and compiled.kernel(self.kernel(operation)) is not None
+        return is_gradient or super().knows(operation)
+
+    def step(self, operation: str, *operands: Any) -> Value:
+        """The result of an operation."""
+        if operation in GRADIENTS:
+            values = map(self.value, operands)
+            return self.call(operation, *(self.array(x) if x.is_number else x for x in values))
+        return super().step(operation, *operands)
+
     def gelu(self, x: Value, approximate: str = "none") -> Value:
         return self._either("gelu", {"none": "gelu", "tanh": "gelu_tanh"}, approximate, x)
 
@@ -107,11 +126,12 @@ class TilePass:
         #: The calls that it joins, and the one for whose result there was no memory.
         self.made: Sequence[Call] = [step.call for step in plan.steps]
         self.failed: Call | None = None
-        self._plan = plan
+        is_flat = all(step.is_elementwise and step.has_one_shape for step in plan.steps)
+        self._plan = plan = _of_elements(plan) if is_flat else plan
         space = plan.space
         self.dtype = FLOAT32 if space.dtype is float32 else FLOAT64
         size, width = self.dtype.itemsize, space.width
-        self._tall = min(space.rows, max(1, TILE_BYTES // (width * size)))
+        self._tall = min(space.rows, max(1, (SPAN_BYTES if is_flat else TILE_BYTES) // (width * size)))
         tiles = -(-space.rows // self._tall)
         is_small = space.size <= tuning.MOST_ELEMENTS_OF_ONE_PORTION
         portions = 1 if is_small else min(MOST_PORTIONS, max(1, space.size // tuning.ELEMENTS_PER_TASK), tiles)
@@ -156,6 +176,8 @@ class TilePass:
         self._shapes = [self._shape(v, extents[v]) for v in plan.outputs]
         self._columns = [i for i, v in enumerate(plan.outputs) if extents[v] is Extent.COLUMN]
         self._lower(inputs, results)
+        #: The pass over a row that is shorter than others.
+        self._rest = TilePass(_of_rest(plan)) if space.rest else None
 
     def _shape(self, v: Variable, extent: Extent) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """The shape and the dtype of the memory that a result is written to."""
@@ -241,7 +263,8 @@ class TilePass:
         places: dict[Value, Place] = {ABSENT: Place(-2, 0, 0)}
         for i, value in enumerate([*results, *inputs]):
             extent = self._extents[value]
-            places[value] = Place(i, 0, self._steps[extent])
+            is_sums = i < len(results) and extent is Extent.COLUMN
+            places[value] = Place(i, 0, SUMS if is_sums else self._steps[extent])
             if value in self._indices:
                 places[value] = Place(i, 0, INDEX.itemsize)
         self.constants = []
@@ -269,15 +292,17 @@ class TilePass:
                         room += arrays[extent] + LINE  # no power of 2 apart, where values would share sets of the cache
                     places[made] = Place(-1, free[extent].pop(), self._steps[extent])
             if isinstance(step, Joined):
-                self._tables.append(np.array([places[x] for x in (*step.writes, *step.reads)], np.int64))
+                for x in step.some:
+                    places[x] = Place(-1, room, 0)
+                    room += -(-(width * size) // LINE) * LINE + LINE
+                self._tables.append(np.array([places[x] for x in step.arrays], np.int64))
                 count, table = len(self._tables[-1]), compiled.address(self._tables[-1])
                 words += [step.code.address, CODE, count, table, *[0] * (3 * MOST_ARRAYS + 1)]
             else:
                 kernel, made, given = step
                 found: Any = compiled.kernel(trace.kernel(kernel))
                 if kernel == "sum_columns":
-                    how, where = COLUMNS, [places[given[0]], Place(-1, room, 0), places[made]]
-                    room += 8 * width
+                    how, where = COLUMNS, [places[given[0]], places[made]]
                 elif kernel in OF_ROWS.values():
                     how, where = REDUCE, [places[given[0]], places[made]]
                 elif kernel in ARRAYS_ALONG_ROWS:
@@ -301,8 +326,6 @@ class TilePass:
         kernels = sum(not isinstance(step, Joined) for step in steps)
         #: The generator of the pass's code, in words.
         self.generator = f"{kernels} kernels"
-        #: Whether all of it is machine code, which is faster than the interpreter of formulas, too.
-        self.is_code = not kernels
         if self._codes:
             self.generator = f"machine code ({machine_code.describe()}), {len(self._codes)} loops and {self.generator}"
         self.room = -(-room // 4096) * 4096 + LINE
@@ -312,6 +335,9 @@ class TilePass:
         self.at_fixed = compiled.address(self._fixed)
         self._at_constants = compiled.addresses(*self.constants)
         self._run: Any = compiled.kernel("run_tiles")
+        shares = {Extent.FULL: self._plan.space.rows * width, Extent.ROW: self._plan.space.rows}
+        #: The bytes before the shorter row, of each result and input.
+        self._before = np.array([shares.get(self._extents[x], 0) * size for x in (*results, *inputs)], np.int64)
         if verifier.VERIFIES:
             self.finished = self._finished(steps, inputs, results, known)
             tiles_verifier.verify(self.finished)
@@ -325,13 +351,17 @@ class TilePass:
     ) -> tiles_verifier.Finished:
         """The pass as the verifier reads it."""
         space, size = self._plan.space, self.dtype.itemsize
-        counts = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}
+        counts = {
+            Extent.FULL: space.rows * space.width, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1
+        }  # fmt: skip
         starts = []
-        for v, value in zip(self._plan.outputs, results, strict=True):
+        for value in results:
             is_sum = self._extents[value] is Extent.COLUMN
             row = -1 if is_sum else self._steps[self._extents[value]]
             bytes_of_sums = 8 * self._portions * space.width
-            starts.append(tiles_verifier.Start(value, bytes_of_sums if is_sum else prod(v.shape) * size, row, True))
+            starts.append(
+                tiles_verifier.Start(value, bytes_of_sums if is_sum else counts[self._extents[value]] * size, row, True)
+            )
         for value in inputs:
             extent = self._extents[value]
             start = tiles_verifier.Start(value, counts[extent] * size, self._steps[extent], False)
@@ -366,7 +396,11 @@ class TilePass:
     def is_small(self) -> bool:
         """Whether all rows are one portion, and what has indices that vary is int64."""
         indices = (x.value for x, call in zip(self._plan.inputs, self._checked, strict=True) if call is not None)
-        return self._portions == 1 and all(x.__class__ is not Variable or x.dtype is int64 for x in indices)
+        return (
+            self._portions == 1
+            and self._rest is None
+            and all(x.__class__ is not Variable or x.dtype is int64 for x in indices)
+        )
 
     def picker(self, i: int) -> Call | None:
         """The recorded call whose indices the input with the number ``i`` is, if so."""
@@ -394,6 +428,11 @@ class TilePass:
             return contiguous(_check_of(call)(x, self._plan.space.width), INDEX)
         return x[(0,) * x.ndim + (...,)] if self._splats[i] else x
 
+    def _run_from(self, starts: np.ndarray[Any, Any], rooms: Array, threads: int) -> None:
+        """Run the pass over its rows, whose results and inputs begin there."""
+        starts = np.array([*starts, *self._at_constants], np.int64)
+        self._run(self.at_fixed, compiled.address(starts), compiled.address(rooms), threads)
+
     @quietly
     def __call__(self, *given: Array) -> list[Array]:
         """The outputs for the inputs of the plan."""
@@ -408,13 +447,16 @@ class TilePass:
             for shape, dtype in self._shapes:
                 results.append(empty(shape, dtype))
             threads = available()
-            rooms = empty((max(threads * self.room, tuning.MIN_POOLED_BYTES),), np.dtype(np.uint8))
+            room = max(threads * self.room, self._rest.room if self._rest else 0, tuning.MIN_POOLED_BYTES)
+            rooms = empty((room,), np.dtype(np.uint8))
         except MemoryError:
             made = self._plan.outputs[min(len(results), len(self._shapes) - 1)]
             self.failed = next(step.call for step in self._plan.steps if made in step.results)
             raise
-        starts = np.array([*compiled.addresses_of([*results, *arrays]), *self._at_constants], np.int64)
-        self._run(self.at_fixed, compiled.address(starts), compiled.address(rooms), threads)
+        given_starts = np.array(compiled.addresses_of([*results, *arrays]), np.int64)
+        self._run_from(given_starts, rooms, threads)
+        if self._rest is not None:
+            self._rest._run_from(given_starts + self._before, rooms, 1)
         for i in self._columns:
             v = self._plan.outputs[i]
             total = np.add.reduce(results[i], axis=0)
@@ -422,6 +464,17 @@ class TilePass:
                 total /= self._plan.space.rows
             results[i] = total.astype(self.dtype).reshape(v.shape)
         return results
+
+
+def _of_elements(plan: Plan) -> Plan:
+    """A plan in which each element is a row of its own."""
+    return Plan(plan.space._replace(rows=plan.space.size, width=1, rest=0), plan.steps, plan.outputs, plan.totals)
+
+
+def _of_rest(plan: Plan) -> Plan:
+    """The plan of the shorter row of a plan."""
+    space = plan.space
+    return Plan(space._replace(rows=1, width=space.rest, rest=0), plan.steps, plan.outputs)
 
 
 def _check_of(call: Call) -> Callable[[Array, int], Array]:

@@ -158,7 +158,7 @@ class _Tile:
         if how == REDUCE:
             lengths = [self._rows * line, column]
         elif how == COLUMNS:
-            lengths = [self._rows * line, 8 * self._width, 8 * self._width]
+            lengths = [self._rows * line, 8 * self._width]
         elif how in (ALONG, NORM, NORM_BACKWARD):
             sizes = {"F": self._rows * line, "R": column, "I": self._rows * 8, "C": line, "S": 8 * self._width}
             lengths = [sizes[kind] for kind in ARRAYS_ALONG_ROWS[name.removesuffix("_double")][0]]
@@ -182,7 +182,7 @@ class _Tile:
         for (value, _), mine in zip(given, operands, strict=True):
             for r, part in enumerate(mine):
                 self._read(value, part, r)
-        besides = parts[1] if how == COLUMNS else [*parts[-2], *parts[-1]] if how == NORM_BACKWARD else []
+        besides = [*parts[-2], *parts[-1]] if how == NORM_BACKWARD else []
         for part in [*result, *besides]:
             if any(part.meets(x) for mine in operands for x in mine):
                 raise Refused("a step writes over its operand")
@@ -199,7 +199,7 @@ class _Tile:
         table = next((x for x in finished.tables if compiled.address(x) == at), None)
         if (address, how) != (joined.code.address, CODE) or table is None:
             raise Refused("a step runs other code")
-        arrays = [*joined.writes, *joined.reads]
+        arrays = joined.arrays
         if not count == len(table) == len(arrays):
             raise Refused("a step has another number of arrays")
         known = {*joined.reads}
@@ -210,26 +210,35 @@ class _Tile:
                 known.add(made)
         if not {made for _, made, _ in joined.calls} >= {*joined.writes}:
             raise Refused("code does not make what it writes")
-        parts = [self._part_of_code(x, *place) for x, place in zip(arrays, table.tolist(), strict=True)]
-        written, read = parts[: len(joined.writes)], parts[len(joined.writes) :]
+        of = {
+            x: self._part_of_code(x, place, x in joined.some) for x, place in zip(arrays, table.tolist(), strict=True)
+        }
+        read = [of[x] for x in joined.reads]
         for x, part in zip(joined.reads, read, strict=True):
             self._read(x, part, 0)
+        written = [of[x] for x in (*joined.writes, *joined.some)]
         for i, part in enumerate(written):
             if any(part.meets(x) for x in [*read, *written[:i]]):
                 raise Refused("a step writes over its operand")
             for other in [x for x in self.held if x.meets(part)]:
                 del self.held[other]
-        for x, part in zip(joined.writes, written, strict=True):
-            self._write(x, [part])
+        for x in joined.writes:
+            self._write(x, [of[x]])
 
-    def _part_of_code(self, value: Value, start: int, first: int, stride: int) -> _Part:
+    def _part_of_code(self, value: Value, place: Sequence[int], is_room: bool) -> _Part:
         """The part of an array that code reads or writes, which goes on by its own steps from row to row."""
+        start, first, stride = place
         line = self._width * self._size
-        extent = self._finished.extents[value]
+        extent = Extent.COLUMN if is_room else self._finished.extents[value]
         length = {Extent.FULL: self._rows * line, Extent.ROW: self._rows * self._size, Extent.COLUMN: line}.get(
             extent, self._size
         )
-        first += self._top * stride if start >= 0 else 0
+        if is_room:  # of whole vectors
+            length = -(-line // 64) * 64
+        if start >= 0 and stride < 0:
+            first, length = first + self._sums(), 8 * self._width
+        elif start >= 0:
+            first += self._top * stride
         limit = self._room if start < 0 else self._finished.starts[start].size
         if first < 0 or first + length > limit:
             raise Refused("a step leaves the memory of a value")
@@ -242,9 +251,7 @@ class _Tile:
         if start == -2:
             return []
         if start >= 0:
-            first += self._top * stride
-        if start >= 0 and ((how == COLUMNS and i == 2) or (how == NORM_BACKWARD and i == 5)):
-            first += self._sums()
+            first += self._sums() if stride < 0 else self._top * stride
         limit = self._room if start < 0 else self._finished.starts[start].size
         rows = range(self._rows if how == BY_ROW else 1)
         found = [_Part(start, first + r * stride, first + r * stride + length) for r in rows]

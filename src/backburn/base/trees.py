@@ -169,7 +169,7 @@ def difference(a: Structure, b: Structure, path: str = "") -> str | None:
         if a.cls is _Again:
             return f"{where}, the trees have leaves of different other places"
         if len(a.keys) != len(b.keys) and a.cls is not None and issubclass(a.cls, (list, tuple)):
-            return f"{where}, one {a.cls.__name__} has {len(a.keys)} items and the other {len(b.keys)}"
+            return f"{where}, one {a.cls.__name__} has the length {len(a.keys)} and the other {len(b.keys)}"
         only = [[k for k in x.keys if k not in y.keys] for x, y in ((a, b), (b, a))]
         if not any(only):
             return f"{where}, the keys come in another order: {list(a.keys)} and {list(b.keys)}"

@@ -34,6 +34,7 @@ def run_model(options: argparse.Namespace) -> int:
     """Compute the outputs, and save or print them."""
     from backburn import io, onnx
 
+    _check_kind("run", options.file)
     model = onnx.load(options.file, backend=options.backend)
     inputs = io.load_npz(options.input)
     if len(inputs) == len(model.input_names) == 1:  # whatever it is called
@@ -64,10 +65,20 @@ def is_model(name: str) -> bool:
     return name.endswith(".onnx") or (name not in OPERATIONS and Path(name).is_file())
 
 
+def _check_kind(command: str, path: Path) -> None:
+    """Raise :class:`ArgumentError` for files of weights, which are no models of ONNX."""
+    if path.suffix in {".safetensors", ".pt", ".pth", ".gguf", ".npz"}:
+        raise ArgumentError(
+            f"{command}: {path} holds weights, and {command} takes models of ONNX. What 'backburn train' has saved is "
+            "for 'backburn evaluate' and 'backburn predict'; bb.io.load_weights(model, path) reads the others"
+        )
+
+
 def describe_model(path: str) -> str:
     """The inputs, outputs, tensors and operators of a model."""
     from backburn import onnx
 
+    _check_kind("info", Path(path))
     model = onnx.load(path, backend="null")
     lines = [f"input   {printable(spec.name)}: {spec}" for spec in model.input_specs]
     lines += [f"output  {printable(name)}" for name in model.output_names]

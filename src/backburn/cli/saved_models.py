@@ -88,8 +88,8 @@ def check_names(run: Any, trusted: list[str], *tables: str) -> None:
     """Raise :class:`ConfigError` for functions of these tables that neither backburn nor the user has."""
     from backburn.train.config import INSTALLED
 
-    allowed = {name.strip() for words in trusted for name in words.split(",")}
-    wanted = {key: name for key, name in run.names(*tables).items() if name not in INSTALLED | allowed}
+    allowed = dict.fromkeys(name.strip() for words in trusted for name in words.split(","))  # in the order given
+    wanted = {key: name for key, name in run.names(*tables).items() if name not in INSTALLED and name not in allowed}
     if wanted:
         listed = ", ".join(f"{printable(key)} = {quoted(name)}" for key, name in wanted.items())
         names = ",".join(dict.fromkeys([*(n for n in allowed if n), *wanted.values()]))

@@ -31,6 +31,8 @@ _CONVERTED, _CHANNEL, _DEEP, _ROW = 12, 9, 20, 40
 _DECODED = {"WEBP": 12}
 #: The most scans of a JPEG, each of which goes over all pixels and may have 20 bytes; libtiff has the same limit.
 _MOST_SCANS = 100
+#: The file in memory, which Pillow names where it names the file that it was given.
+_ADDRESS = re.compile(r" <\w+\.BytesIO object at 0x\w+>")
 #: The next marker of a JPEG that has a length behind it, or is its end.
 _MARKER = re.compile(rb"\xff+([^\x00\x01\xd0-\xd8\xff])")
 _START_OF_SCAN, _END_OF_IMAGE = b"\xda", b"\xd9"
@@ -197,7 +199,7 @@ class ImageFolder:
         except (BackburnError, MemoryError):
             raise
         except Exception as cause:  # of whatever decoder
-            words = printable(str(cause) or type(cause).__name__, 500)
+            words = printable(_ADDRESS.sub("", str(cause)) or type(cause).__name__, 500)
             raise FileFormatError(f"image_folder: {path} cannot be read as an image: {words}") from cause
 
     def _check_memory(self, path: Path, file: Any, most: int) -> None:

@@ -90,7 +90,7 @@ def take_apart(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return tree
     advice = ": save its state_dict()" if hasattr(tree, "state_dict") else "; tensors, numbers and text can"
-    raise DTypeError(f"{name or 'the state'}: a {type(tree).__name__} cannot be saved{advice}")
+    raise DTypeError(f"{name or 'the state'}: a value of type {type(tree).__name__} cannot be saved{advice}")
 
 
 def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:

@@ -136,8 +136,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path, generation = folder / "config.json", folder / "generation_config.json"
     if not path.is_file():
-        what = "there is no such file; a model's folder has it beside the weights" if folder.is_dir() else "no folder"
-        raise ConfigError(f"{path}: {what}")
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{folder}: this is a file; what is read is a folder with {path.name} and weights")
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{folder}: there is no such folder, and nothing is downloaded: "
+                "huggingface-cli download NAME --local-dir FOLDER makes one"
+            )
+        raise ConfigError(f"{path}: there is no such file; a model's folder has it beside the weights")
     values = _table(path)
     generating = _table(generation) if generation.is_file() else {}
     on = {key for key, value in generating.items() if not any(value == off for off in GENERATION_OFF)}

@@ -21,6 +21,9 @@ from backburn.tensor.core.host import asarray
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.wrapping import is_tensor
 
+#: A slot, the attributes on the way to each of its tensors, and the function that puts these together.
+Binding = tuple[int, tuple[tuple[str, ...], ...], Callable[..., Any] | None]
+
 
 @dataclass(frozen=True)
 class InputSpec:
@@ -38,17 +41,24 @@ class InputSpec:
         return f"{named(self.data_type)}[{printable(lengths)}]"
 
 
-@dataclass(frozen=True)
 class Program:
-    """What never changes of a loaded model: the graph, and where its slots are filled from."""
+    """What never changes of a loaded model: the graph, and where its slots are filled from. No part of the tree."""
 
-    graph: Graph
-    #: For each slot the attributes on the way to its tensors, and the function that puts these together.
-    bindings: tuple[tuple[int, tuple[tuple[str, ...], ...], Callable[..., Any] | None], ...]
-    inputs: tuple[InputSpec, ...]
-    outputs: tuple[str, ...]
-    limits: Limits
-    kept: Kept
+    def __init__(
+        self,
+        graph: Graph,
+        bindings: tuple[Binding, ...],
+        inputs: tuple[InputSpec, ...],
+        outputs: tuple[str, ...],
+        limits: Limits,
+        kept: Kept,
+    ) -> None:
+        self.graph, self.bindings, self.inputs, self.outputs = graph, bindings, inputs, outputs
+        self.limits, self.kept = limits, kept
+
+    def __repr__(self) -> str:
+        count = len(self.graph.steps)
+        return f"<graph of {count} node{'s' if count != 1 else ''}>"
 
     def __deepcopy__(self, memo: object) -> Program:
         return self

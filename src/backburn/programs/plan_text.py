@@ -36,7 +36,8 @@ def plan_of(executable: CompiledProgram) -> str:
 def _pass_lines(number: int, plan: Plan, generators: Mapping[int, str]) -> Iterator[str]:
     """The lines of a pass; ``generators`` tell how one that begins with a call is computed."""
     space = plan.space
-    yield f"pass {number}: {space.rows} rows of {space.width} {space.dtype}, {len(plan.steps)} calls"
+    shorter = f" and one of {space.rest}" if space.rest else ""
+    yield f"pass {number}: {space.rows} rows of {space.width}{shorter} {space.dtype}, {len(plan.steps)} calls"
     yield f"  reads {', '.join(f'{value_of(x.value)} ({x.extent.value})' for x in plan.inputs)}"
     for step in plan.steps:
         operands = [x.value if isinstance(x, Operand) else x for x in step.operands]

@@ -40,7 +40,8 @@ def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
     if not isinstance(tensors, list):
         raise DTypeError(f"backward: tensors is a list of buffers, one for each slot, not {type(tensors).__name__}")
     if len(tensors) < len(values):
-        raise ArgumentError(f"backward: tensors holds {len(tensors)} buffers, and the tape has {len(values)} slots")
+        count = f"{len(tensors)} buffer{'s' if len(tensors) != 1 else ''}"
+        raise ArgumentError(f"backward: tensors holds {count}, and the tape has {len(values)} slots")
     seen: dict[int, int] = {}
     arrays: dict[int, Any] = {}
     found = []

@@ -321,6 +321,9 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
             raise indexing.immutable_error(self, key, value)
 
+        def __delitem__(self, key: Any) -> NoReturn:
+            raise indexing.undeletable_error(self, key)
+
     # ---- operators ----
 
     if TYPE_CHECKING:  # set below, where all classes are known

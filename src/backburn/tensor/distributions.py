@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.dtypes import float64
-from backburn.base.errors import ArgumentError, ShapeError
+from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.ops.rules.shapes import broadcast
 from backburn.tensor import creation
 from backburn.tensor.core.defaults import BackendLike, given_backend
@@ -104,7 +104,7 @@ def dirichlet(
         >>> x.shape, [round(mean, 2) for mean in x.mean(axis=0).tolist()]
         ((10000, 3), [0.13, 0.25, 0.62])
     """
-    x = float_operand("dirichlet", alpha)
+    x = float_operand("dirichlet", parameters_first("dirichlet", "alpha", alpha))
     if not x.ndim or not x.shape[-1]:
         raise ShapeError(f"dirichlet: there is nothing to divide 1 among in {describe((x,))}")
     check_positive("dirichlet", "alpha", x)
@@ -175,6 +175,16 @@ def poisson(
     """
     (mean,) = _parameters("poisson", shape, given_backend(backend, device), dtype, (), rate=rate)
     return drawn_from("poisson", mean, generator)
+
+
+def parameters_first(name: str, option: str, x: Any) -> Any:
+    """``x``, unless it is a shape in the place of a tensor: :class:`DTypeError` says what comes first."""
+    if isinstance(x, int | tuple | list) and not isinstance(x, bool):
+        raise DTypeError(
+            f"{name}: {option}, a tensor, comes first and the shape after it, {name}({option}, (2, 3)); the first "
+            f"argument is {x!r:.100}"
+        )
+    return x
 
 
 def check_positive(name: str, option: str, x: Any) -> None:

@@ -98,6 +98,14 @@ def immutable_error(x: Any, key: Any, value: Any) -> ImmutableError:
     )
 
 
+def undeletable_error(x: Any, key: Any) -> ImmutableError:
+    """The error for ``del x[key]``."""
+    return ImmutableError(
+        "del x[i]: tensors are never changed: bb.concat([x[:i], x[i + 1 :]]) is a copy without the element. "
+        f"Operand: {describe((x,))}. Index: {describe((key,)) or None}"
+    )
+
+
 class At(Generic[T]):
     """``x.at``: ``x.at[key]`` refers to elements of ``x``, and its methods make modified copies."""
 
@@ -153,6 +161,7 @@ class AtIndex(Generic[T]):
 
 
 add_hints(AtIndex, AT)
+add_hints(At, {name: f"x.at[index].{name}(value)" for name in ("add", "max", "min", "multiply", "set")})
 
 
 # ---- integers and slices alone ----

@@ -43,7 +43,7 @@ from backburn.tensor.core.host import any_of
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, flags, integer, shape_of
 from backburn.tensor.core.wrapping import is_tensor
-from backburn.tensor.distributions import beta, dirichlet, gamma, poisson, student_t
+from backburn.tensor.distributions import beta, dirichlet, gamma, parameters_first, poisson, student_t
 from backburn.tensor.generators import (
     Generator,
     default_generator,
@@ -366,7 +366,7 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
         >>> (bb.random.categorical(logits, (100,)) != 1).all().item()
         True
     """
-    x = float_operand("categorical", logits)
+    x = float_operand("categorical", parameters_first("categorical", "logits", logits))
     if not x.ndim or not x.shape[-1]:
         raise ShapeError(f"categorical: there is nothing to choose from in {describe((x,))}")
     extra = shape_of("categorical", shape)

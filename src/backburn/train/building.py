@@ -71,9 +71,8 @@ def mesh_of(run: Run) -> Mesh | None:
         found = launched()
         if found is not None and found[1] > 1:
             raise ConfigError(
-                f"{run.source.name}: this is process {found[0]} of {found[1]}, and the file has no table "
-                f"[distributed]: every process would train for itself. Add the table, with mesh = {{ dp = {found[1]} "
-                f"}}, or start one process"
+                f"{run.source.name}: {found[1]} processes were started, and the file has no table [distributed]: every "
+                f"one would train for itself. Add the table, with mesh = {{ dp = {found[1]} }}, or start one process"
             )
         return None
     _check_axes(run, config)

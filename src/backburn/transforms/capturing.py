@@ -63,7 +63,8 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
 
     The state is donated: its tensors are consumed by the call, using one again raises an error, and the call returns
     the same models and optimizers with new tensors in them. That holds on every backend. With ``state=False``, ``step``
-    is a function without a state, ``step(*batch) -> out``, such as a gradient, and nothing is donated.
+    is a function without a state, ``step(*batch) -> out``, such as a gradient, and nothing is donated; its arguments
+    may have names.
 
     ``capture(numpy)`` records, and so does ``cupy`` without it; a backend that does not (``capabilities.capture``)
     calls ``step``. A step that reads values on the host (``item()``, ``numpy()``, ``if x > 0``), or has shapes that
@@ -295,7 +296,10 @@ class CapturedFunction:
 
     def __init__(self, function: Callable[..., Any], on_fallback: OnFallback) -> None:
         """Initialize a function that has not run yet."""
-        self._captured = Captured(lambda state, *batch: (state, function(*batch)), on_fallback)
+        self._by_position = Captured(lambda state, *batch: (state, function(*batch)), on_fallback)
+        self._by_name = Captured(lambda state, batch, named: (state, function(*batch, **named)), on_fallback)
+        #: The one of the two that was called last.
+        self._captured = self._by_position
         self._given = function, on_fallback
 
     @property
@@ -324,9 +328,13 @@ class CapturedFunction:
     def __repr__(self) -> str:
         return repr(self._captured).replace("step", "function", 1)
 
-    def __call__(self, *batch: Any) -> Any:
+    def __call__(self, *batch: Any, **named: Any) -> Any:
         """The result of the function."""
-        return self._captured((), *batch)[1]
+        if named:
+            self._captured = self._by_name
+            return self._by_name((), batch, named)[1]
+        self._captured = self._by_position
+        return self._by_position((), *batch)[1]
 
 
 class ProgramText(str):

@@ -13,7 +13,7 @@ from typing import Any
 import capstone
 import numpy as np
 import pytest
-from tests.backends.numpy.test_passes import cases, graph, replayed
+from tests.backends.numpy.test_passes import cases, flat_cases, flat_graph, graph, replayed
 from tests.helpers.kernels import BASE, USABLE, needs_kernels, python, use_level
 from tests.helpers.planting import plant
 
@@ -186,7 +186,7 @@ def test_masked_instructions_are_what_a_disassembler_reads() -> None:
 def operands_of(kernel: str, count: int) -> list[str]:
     """How the operands of a kernel vary."""
     kinds = ["full"] * count
-    if kernel.endswith("_number"):
+    if kernel.endswith("_number") or kernel == "fill":
         kinds[-1] = "one"
     if kernel.startswith("scale_"):
         kinds[1] = "one"
@@ -197,7 +197,7 @@ def kernels(size: int) -> Iterator[tuple[str, Any]]:
     for name in {**functions.FUNCTIONS, **functions.OF_FLOATS}:
         for suffix in ("", "_number"):
             found = compiled.kernel(name + suffix + ("_double" if size == 8 else ""))
-            if found is not None and functions.function_of(name + suffix, size) is not None and name != "fill":
+            if found is not None and functions.function_of(name + suffix, size) is not None:
                 yield name + suffix, found
 
 
@@ -244,6 +244,28 @@ def test_reductions_are_the_kernels_in_all_bits(vector: int, dtype: str) -> None
             assert same(wanted, found), (width, name)
 
 
+@needs_code
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_columns_are_of_four_rows_at_a_time(vector: int, dtype: str) -> None:
+    rng, size = np.random.default_rng(3), np.dtype(dtype).itemsize
+    kernels = (("multiply", (("array", 2), ("array", 2))),)
+    for rows, width in product((1, 2, 3, 4, 5, 8, 11), (1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 67)):
+        x = rng.standard_normal((rows, width)).astype(dtype)
+        sums, wanted = rng.standard_normal(width), np.zeros(width)
+        wanted[:] = sums
+        loop = Loop(vector, size, width, ("some", "sums", "full"), kernels, (("columns", ("made", 0), 0),))
+        room = np.full(width * size // 64 * 64 + 64, 7, np.uint8)
+        held = [_AtTheEnd().array(room), *map(_AtTheEnd().array, (sums, x))]
+        run(loop, held, rows)
+        first = rows % 4 or 4
+        for part in (x[:first], *np.split(x[first:], len(x[first:]) // 4 or 1)):
+            total = np.zeros(width, dtype)
+            for row in part:
+                total += row * row
+            wanted += total
+        assert same(held[1], wanted), (rows, width)
+
+
 # ---- passes ----
 
 
@@ -280,6 +302,11 @@ def first_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
         if not all(map(same, found, wanted)):
             return f"{seed} {shape} {dtype}"
     assert loops_seen > count // 2
+    for seed, shape, dtype in flat_cases(count):
+        function, inputs = flat_graph(seed, shape, dtype)
+        found, wanted, _ = both(function, inputs, monkeypatch)
+        if not all(map(same, found, wanted)):
+            return f"without rows: {seed} {shape} {dtype}"
     return ""
 
 
@@ -300,8 +327,14 @@ FAULTS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "a stale constant": (vectors.Body, "constant", 'f"constant {content.hex()}"', '"constant"', ("exp",)),
     "two vectors in a register": (vectors.Body, "_new", "self._free.pop()", "self._free[-1]", ("tanh",)),
     "the tail is left out": (loops._Assembly, "_row", "count := rest % lanes", "count := 0", ()),
+    "two vectors at one place": (loops._Assembly, "_place", "turn * self._loop.bytes", "0", ()),
+    "two vectors in one sum": (loops._Assembly, "_join", "[output.turn if", "[0 if", ()),
     "the tail is added to another sum": (loops._Assembly, "_row", "self._turn = 1", "self._turn = 0", ()),
     "rows do not go on": (loops._Assembly, "_advance", "loop.width * loop.size", "0", ()),
+    "sums of columns are kept": (loops._Assembly, "_clear", '"xor", 0', '"sub", 2', ()),
+    "the last columns are left out": (loops._Assembly, "_add_columns", "rest = loop.width % lanes", "rest = 0", ()),
+    "sums of columns are of other rows": (loops._Assembly, "code", "ROWS_OF_COLUMNS - 1", "0", ()),
+    "sums of portions lie over others": (tiles.TilePass, "_lower", "SUMS if is_sums", "0 if is_sums", ()),
     "sums are kept": (loops._Assembly, "_start", "in self._sums[array]", "in ()", ()),
     "a sum is read before it is known": (tile_loops.Pass, "_assign", "else at + 2", "else at", ()),
     "a value lies over another": (tiles.TilePass, "_lower", "last[x] == i and", "last[x] <= i + 1 and", ()),

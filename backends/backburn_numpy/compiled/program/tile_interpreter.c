@@ -6,13 +6,14 @@
 enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM };
 
 /* A step is the address of a kernel, how it is called, the number of its arrays, and these: which start, or -1 for the
- * room of a thread; the bytes from there; and those from row to row. The first array is the result.
+ * room of a thread; the bytes from there; and those from row to row, or -1 for sums of columns, doubles of each portion.
+ * The first array is the result.
  * ELEMENTS: all elements of a tile. NUMBERS: a number of each row. BY_ROW: one row after another.
  * REDUCE: an operand and the number of each row of it that the kernel makes.
- * COLUMNS: an operand, doubles of a thread, and the sums of the columns of each portion.
+ * COLUMNS: an operand and the sums of its columns.
  * ALONG: two to four arrays that the kernel takes with the rows and their width, in its order.
  * NORM, NORM_BACKWARD: those of standardize and its gradient; the last two arrays of the latter are sums of a few rows,
- * and doubles: those of each portion. The words after the arrays are eps, a double, and whether the mean is subtracted.
+ * and of columns. The words after the arrays are eps, a double, and whether the mean is subtracted.
  * CODE: machine code made for the pass; the word after the number of its arrays is the address of a table of them.
  * An array of start -2 is absent. */
 enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE };
@@ -57,20 +58,41 @@ static void call(void *kernel, int64_t arrays, char *const *a, int64_t count) {
 NORM_OF(float)
 NORM_OF(double)
 
+/* Adds the sums of columns to doubles: of four rows at a time in their own type, and of the rest of these first. */
+#define COLUMNS_OF(type)                                                                                               \
+    INLINE void add_few_##type(double *restrict sums, const type *restrict x, int count, int64_t width) {              \
+        LOOP for (int64_t i = 0; i < width; i++) {                                                                     \
+            type sum = (type)0 + x[i];                                                                                 \
+            UNROLL for (int r = 1; r < count; r++) sum += x[r * width + i];                                            \
+            sums[i] += (double)sum;                                                                                    \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void add_columns_##type(double *restrict sums, const type *restrict x, int64_t rows, int64_t width) {       \
+        const int64_t some = rows % 4;                                                                                 \
+        if (some == 1) add_few_##type(sums, x, 1, width);                                                              \
+        if (some == 2) add_few_##type(sums, x, 2, width);                                                              \
+        if (some == 3) add_few_##type(sums, x, 3, width);                                                              \
+        for (int64_t r = some; r < rows; r += 4) add_few_##type(sums, x + r * width, 4, width);                        \
+    }
+COLUMNS_OF(float)
+COLUMNS_OF(double)
+
 static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_t rows) {
     typedef void Along(char *, char *, int64_t, int64_t), Along3(char *, char *, char *, int64_t, int64_t);
     typedef void Along4(char *, char *, char *, char *, int64_t, int64_t);
-    typedef void Columns(char *, double *, int64_t, int64_t, int64_t, int64_t, int64_t);
     typedef void Code(char **, int64_t);
     const int64_t *f = p->fixed, *step = (const int64_t *)(intptr_t)f[STEPS], width = f[WIDTH];
+    const int is_first = top == portion * f[PORTION];
     for (const int64_t *end = step + WORDS * f[LENGTH]; step < end; step += WORDS) {
         void *kernel = (void *)(intptr_t)step[0];
         char *a[MOST_ARRAYS];
         const int64_t *at = step[1] == CODE ? (const int64_t *)(intptr_t)step[3] : step + 3;
-        for (int64_t i = 0; i < step[2]; i++, at += 3)
+        for (int64_t i = 0; i < step[2]; i++, at += 3) {
             a[i] = at[0] == -2  ? NULL
                    : at[0] < 0 ? room + at[1]
-                               : (char *)(intptr_t)p->starts[at[0]] + at[1] + top * at[2];
+                               : (char *)(intptr_t)p->starts[at[0]] + at[1] + (at[2] < 0 ? 8 * portion * width : top * at[2]);
+            if (at[2] < 0 && is_first) memset(a[i], 0, (size_t)width * 8);
+        }
         if (step[1] == CODE) ((Code *)kernel)(a, rows);
         else if (step[1] == ELEMENTS) call(kernel, step[2], a, rows * width);
         else if (step[1] == NUMBERS) call(kernel, step[2], a, rows);
@@ -78,14 +100,10 @@ static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_
         else if (step[1] == ALONG && step[2] == 3) ((Along3 *)kernel)(a[0], a[1], a[2], rows, width);
         else if (step[1] == ALONG) ((Along4 *)kernel)(a[0], a[1], a[2], a[3], rows, width);
         else if (step[1] == NORM || step[1] == NORM_BACKWARD) {
-            const int64_t *sums = step + 3 + 3 * 5;
-            if (step[1] == NORM_BACKWARD && sums[0] >= 0) a[5] += 8 * portion * width;
-            (f[SIZE] == 4 ? norm_float : norm_double)(step, a, top == portion * f[PORTION], rows, width);
-        }
-        else if (step[1] == COLUMNS) {
-            double *sums = (double *)a[2] + portion * width, *some = top == portion * f[PORTION] ? sums : (double *)a[1];
-            ((Columns *)kernel)(a[0], some, 1, rows, width, 0, width);
-            if (some != sums) LOOP for (int64_t i = 0; i < width; i++) sums[i] += some[i];
+            (f[SIZE] == 4 ? norm_float : norm_double)(step, a, is_first, rows, width);
+        } else if (step[1] == COLUMNS) {
+            if (f[SIZE] == 4) add_columns_float((double *)a[1], (const float *)a[0], rows, width);
+            else add_columns_double((double *)a[1], (const double *)a[0], rows, width);
         } else {
             for (int64_t r = 0; r < rows; r++) {
                 call(kernel, step[2], a, width);

@@ -95,7 +95,7 @@ def export(
     if opset != OPSET:
         raise ArgumentError(f"export: opset {OPSET} is written, and not {opset!r}")
     state = _state_of(model)
-    axes = {name: dict(found) for name, found in (dynamic or {}).items()}
+    axes = _axes(dynamic)
     names = dict(names or {})
     lengths = _lengths(_recorded(model, state, examples, names), axes) if axes else {}
     graph = merged(lambda sizes: _recorded(model, state, examples, names, axes, sizes), lengths)
@@ -119,6 +119,13 @@ def _onnx() -> Any:
             "export: writing ONNX needs the package onnx: pip install 'backburn[onnx]'"
         ) from error
     return onnx
+
+
+def _axes(dynamic: Any) -> dict[str, dict[Any, Any]]:
+    """The names of axes by input. Raises :class:`ArgumentError` for anything but a dict of dicts."""
+    if isinstance(dynamic, Mapping | None) and all(isinstance(found, Mapping) for found in (dynamic or {}).values()):
+        return {name: dict(found) for name, found in (dynamic or {}).items()}
+    raise ArgumentError(f"export: dynamic names axes of inputs, as in {{'x': {{0: 'batch'}}}}, not {dynamic!r:.100}")
 
 
 # ---- running the model ----

@@ -42,6 +42,8 @@ FUSABLE = frozenset((
 #: Operations that save a pass only beside others, in a group of rows.
 OF_ROWS = frozenset(("gelu", "gelu_backward", "softplus", "erf", "isinf", "astype"))
 
+#: Operations that are made again for a pass, of numbers of rows and columns, sooner than written and read.
+CHEAP = frozenset(("add", "sub", "mul", "div", "neg", "maximum", "minimum"))
 #: Operations that move no elements, or through which their operand is read.
 VIEWS = frozenset(("reshape", "broadcast_to", "permute_dims", "slice"))
 
@@ -52,6 +54,8 @@ MIN_ELEMENTS_OF_ROWS, MAX_CALLS_OF_ROWS = 1 << 9, 48
 MIN_WIDTH, MAX_WIDTH = 32, 1 << 12
 #: The most rows that may be shorter.
 MAX_SHORT_ROWS = 1 << 8
+#: The most elements of other arrays that are one row, and the width of the rows into which larger ones are divided.
+MAX_FLAT_ROW, FLAT_WIDTH = 1 << 16, 1 << 10
 #: The most elements of a norm, a softmax or a loss that is a pass alone: backends put these in native programs.
 MAX_ELEMENTS_ALONE = 1 << 16
 #: The groups, from the last one back, that a call may still join.
@@ -75,25 +79,21 @@ class Group:
     whole: Group | None = None
 
     @property
-    def has_rows(self) -> bool:
-        """Whether it may have operands and results of other extents than its elements."""
-        return may_have_rows(self.space)
-
-    @property
     def is_formula(self) -> bool:
         """Whether all arrays have one shape."""
-        return all(
-            step.extent is Extent.FULL
-            and step.is_elementwise
-            and all(x.extent in (Extent.FULL, Extent.ONE) for x in step.operands if isinstance(x, Operand))
-            for step in self.steps
-        )
+        return all(step.is_elementwise and step.has_one_shape for step in self.steps)
 
 
 def may_have_rows(space: Space) -> bool:
     """Whether a pass over the space goes over its rows."""
     is_wide = space.width >= MIN_WIDTH or space.rows <= MAX_SHORT_ROWS
     return space.size >= MIN_ELEMENTS_OF_ROWS and space.rows > 1 and is_wide and space.width <= MAX_WIDTH
+
+
+def flat_space(size: int, dtype: DType) -> Space:
+    """The space of arrays of which a pass knows no rows: it makes its own, of which the last may be shorter."""
+    width = size if size <= MAX_FLAT_ROW else FLAT_WIDTH
+    return Space(size // width, width, dtype, size % width)
 
 
 #: Why most calls are in no group.
@@ -193,7 +193,10 @@ class Partition:
             if needed:
                 raise NotJoined("it reads a bool that another group makes")
         read = [x.value for x in step.operands if isinstance(x, Operand) and x.extent is Extent.FULL]
-        near = group.direct | {_whole(self._readers[x]) for x in read if x.__class__ is Variable and x in self._readers}
+        near = {*group.direct}
+        if not group.is_update:  # which is made in place, alone
+            readers = {_whole(self._readers[x]) for x in read if x.__class__ is Variable and x in self._readers}
+            near |= {other for other in readers if not other.is_update}
         candidates = sorted((g for g in near - needed if g.space == space), key=lambda g: -g.number)
         if step.is_reduction and step.extent is not Extent.ROW and not candidates:
             raise NotJoined("it reduces what no group makes")
@@ -214,7 +217,7 @@ class Partition:
             _whole(other).is_read = True
         for one in (*repeated, step):
             self.homes.update((v, (group, extent)) for v, extent in one.made.items())
-        if group.has_rows:
+        if self._is_wide(group.space):
             self._readers.update((x, group) for x in read if x.__class__ is Variable)
 
     def _alone(self, space: Space, steps: list[Step]) -> tuple[Group, set[Group]]:
@@ -251,12 +254,16 @@ class Partition:
                 step.operands[i] = Operand(again, x.extent)
         return found
 
+    def _is_wide(self, space: Space) -> bool:
+        """Whether what reads the same array in a space joins, and so many calls as a pass over rows has."""
+        return may_have_rows(space) or (self._has_rows and space.size >= MIN_ELEMENTS_OF_ROWS)
+
     def _may_merge(self, group: Group, other: Group) -> bool:
         """Whether two groups may be one: no other call has to be made between them."""
         is_update = group.is_update or other.is_update
         if is_update and (group.is_read or other.is_read or not group.is_formula or not other.is_formula):
             return False
-        most = MAX_CALLS_OF_ROWS if self._has_rows and group.has_rows and not is_update else MAX_CALLS
+        most = MAX_CALLS_OF_ROWS if self._has_rows and self._is_wide(group.space) and not is_update else MAX_CALLS
         if group.space != other.space or not self._is_recent(other) or len(group.steps) + len(other.steps) > most:
             return False
         before, after = group.outer | group.direct - {other}, other.outer | other.direct - {group}
@@ -296,20 +303,17 @@ class Partition:
         if self._has_rows and (found := self._of_rows(call, arrays, dtype)) is not None:
             return found
         space = Space(prod(result.shape[:-1]), result.shape[-1] if result.shape else 1, dtype)
-        by_rows = self._has_rows and may_have_rows(space)
-        if space.size < MIN_ELEMENTS and not by_rows:
+        by_rows, is_pass = may_have_rows(space), self._has_rows and space.size >= MIN_ELEMENTS_OF_ROWS
+        if space.size < MIN_ELEMENTS and not is_pass:
             raise NotJoined(FEW)
-        if name in OF_ROWS and not by_rows:
-            raise NotJoined(f"a pass computes {name} only in rows of {MIN_WIDTH} to {MAX_WIDTH} elements")
-        if by_rows:
+        if is_pass:
             self._check_known(name, dtype)
+            space = space if by_rows else flat_space(space.size, dtype)
         found_operands: dict[int, Operand] = {}
         for x in arrays:
-            operand = self._operand(x, result.shape, by_rows)
+            operand = self._operand(x, result.shape, is_pass, by_rows)
             if operand is None:
-                how = (
-                    "neither by rows nor by columns" if by_rows else "in so few elements, or rows too short or too long"
-                )
+                how = "neither by rows nor by columns" if by_rows else "in rows that are too short or too long"
                 raise NotJoined(f"an operand broadcasts, {how}")
             found_operands[id(x)] = operand
         return space, Step(call, Extent.FULL, [found_operands.get(id(x), x) for x in call.operands])
@@ -344,13 +348,16 @@ class Partition:
             x = self.sources[x][0]
         return x
 
-    def _operand(self, x: Any, whole: tuple[int, ...], by_rows: bool) -> Operand | None:
-        """An array as an operand of a call whose results have the shape ``whole``."""
+    def _operand(self, x: Any, whole: tuple[int, ...], is_pass: bool, by_rows: bool) -> Operand | None:
+        """An array as an operand of a call whose results have the shape ``whole``; with or without rows."""
         shape = tuple(x.shape)
+        able = [*Extent] if is_pass and by_rows else [Extent.FULL, Extent.ONE]
         extent = extent_in(shape, whole)
-        if not by_rows:
-            return Operand(x, extent) if extent in (Extent.FULL, Extent.ONE) else None
-        while extent is not None and x.__class__ is Variable and x in self.sources and x not in self.homes:
+        if extent is None or extent not in able:
+            return None
+        if not is_pass:
+            return Operand(x, extent)
+        while x.__class__ is Variable and x in self.sources and x not in self.homes:
             source, is_broadcast = self.sources[x]
             if not is_broadcast:
                 x = source
@@ -358,10 +365,10 @@ class Partition:
             if extent is not Extent.FULL or tuple(x.shape) != whole:
                 break
             below = extent_in(tuple(source.shape), whole)
-            if below is None:
+            if below is None or below not in able:
                 break
             x, extent = source, below
-        return None if extent is None else Operand(x, extent)
+        return Operand(x, extent)
 
     def _numbers(self, x: Any) -> Any:
         """The numbers of rows that ``x`` has in another shape."""
@@ -396,20 +403,24 @@ class Partition:
         if result.dtype is not x.dtype:
             raise NotJoined("its result has another dtype")
         space = Space(prod(x.shape[:-1]), x.shape[-1], x.dtype)
-        if not may_have_rows(space):
-            raise NotJoined("it reduces few elements, or rows that are too short or too long")
+        if space.size < MIN_ELEMENTS_OF_ROWS:
+            raise NotJoined(FEW)
         axes, rank = axes_of(call), len(x.shape)
-        if axes == (rank - 1,):
+        by_rows = may_have_rows(space)
+        if axes == (*range(rank),):
+            extent = Extent.ONE
+            space = space if by_rows else flat_space(space.size, x.dtype)
+        elif not by_rows:
+            raise NotJoined("its rows are too short or too long")
+        elif axes == (rank - 1,):
             extent = Extent.ROW
         elif call.operation not in ("sum", "mean"):
-            raise NotJoined("it finds extremes, and not of rows")
+            raise NotJoined("it finds extremes of columns")
         elif axes == (*range(rank - 1),):
             extent = Extent.COLUMN
-        elif axes == (*range(rank),):
-            extent = Extent.ONE
         else:
             raise NotJoined("it reduces neither rows nor columns nor all elements")
-        operand = self._operand(x, x.shape, True)
+        operand = self._operand(x, x.shape, True, by_rows)
         if operand is None or operand.extent is not Extent.FULL:
             raise NotJoined("it reduces what is the same in all rows or columns")
         return space, Step(call, extent, [operand])
@@ -440,7 +451,7 @@ class Partition:
             if kind in "RI" and tuple(x.shape) in (shape[:-1], (*shape[:-1], 1)):
                 operand = Operand(self._numbers(x), Extent.ROW)
             elif kind in "FC" and x is not None:
-                operand = self._operand(x, shape, True)
+                operand = self._operand(x, shape, True, True)
             if (operand is None and (kind != "C" or x is not None)) or (
                 operand and operand.extent is not EXTENTS[kind]
             ):
@@ -482,10 +493,10 @@ def fuse_calls(
     report = program.fusion = Report(reasons=partition.reasons)
     if not partition.homes:
         return program.calls
-    replacement = _Replacement(program, k, partition, compile, report)
+    replacement = _Replacement(program, k, partition, compile)
     makers = program.makers()
     last: dict[int, list[Variable]] = {}
-    for group in partition.groups():
+    for group in sorted(partition.groups(), key=lambda group: -group.steps[-1].place):
         if (calls := replacement.of(group)) is None:
             continue
         for step in group.steps:
@@ -498,22 +509,76 @@ def fuse_calls(
     if not last:
         return program.calls
     wanted = [v for call in program.calls for v in last.get(id(call), variables_in([call.results]))]
-    return ordered(wanted, makers)
+    found = ordered(wanted, makers)
+    report.plans = [replacement.plans[call] for call in found if call in replacement.plans]
+    return found
 
 
 class _Replacement:
     """The calls that take the place of groups."""
 
-    def __init__(self, program: Program, k: Any, partition: Partition, compile: Compile | None, report: Report) -> None:
+    def __init__(self, program: Program, k: Any, partition: Partition, compile: Compile | None) -> None:
         self._program = program
         self._k = k
         self._partition = partition
         self._compile = compile
-        self._report = report
+        #: The plan of each pass or formula.
+        self.plans: dict[Call, Plan] = {}
         self._users, self._returned = program.users(), {*program.returned}
+        #: By the identity of a call, the variables that its pass makes again.
+        self._again: dict[int, set[Variable]] = {}
 
     def of(self, group: Group) -> list[Call] | None:
-        """The calls in place of those of a group; None if they stay, for which the report has the reason."""
+        """The calls in place of those of a group; None if they stay, for which the report has the reason.
+
+        Of groups that are read by others, these have to be replaced first.
+        """
+        before = [(step, [*step.operands]) for step in group.steps]
+        if self._compile is not None and not group.is_update:
+            self._make_again(group)
+        found = self._of(group)
+        if found is None:  # the calls stay, and read what they did
+            group.steps = [step for step, _ in before]
+            for step, operands in before:
+                step.operands = operands
+                self._again.pop(id(step.call), None)
+        return found
+
+    def _make_again(self, group: Group) -> None:
+        """Add steps for values of other groups that are cheaper to make of rows and columns than to read."""
+        own = {v for step in group.steps for v in step.results}
+        copies: dict[Variable, Operand | None] = {}
+        if any(v.dtype.kind == "bool" for v in own):
+            calls = {id(step.call) for step in group.steps}
+            if any(self._is_read(v, calls) for v in own if v.dtype.kind == "bool"):
+                return  # such a comparison is also made on its own
+        for step in [*group.steps]:
+            for i, x in enumerate(step.operands):
+                if not isinstance(x, Operand) or x.extent is not Extent.FULL or x.value.__class__ is not Variable:
+                    continue
+                v = x.value
+                if v in own or v not in self._partition.homes:
+                    continue
+                if v not in copies:
+                    copies[v] = self._copy(v, group)
+                if (copy := copies[v]) is not None:
+                    step.operands[i] = copy
+                    self._again.setdefault(id(step.call), set()).add(v)
+
+    def _copy(self, v: Variable, group: Group) -> Operand | None:
+        """A value of another group, made by a step of this one; None if it is read as cheaply."""
+        home = self._partition.group_of(v)
+        maker = next(step for step in home.steps if v in step.made)
+        operands = [x for x in maker.operands if isinstance(x, Operand)]
+        if home.space != group.space or maker.call.operation not in CHEAP:
+            return None
+        if any(x.extent is Extent.FULL or x.value in self._partition.homes for x in operands):
+            return None
+        made = self._program.variable(v.shape, v.dtype)
+        group.steps.append(Step(replace(maker.call, results=made), maker.extent, [*maker.operands], maker.place))
+        return Operand(made, Extent.FULL)
+
+    def _of(self, group: Group) -> list[Call] | None:
         group.steps.sort(key=lambda step: step.place)
         steps = group.steps
         mine, made = {id(step.call) for step in steps}, [v for step in steps for v in step.results]
@@ -524,6 +589,8 @@ class _Replacement:
         again = {x for call in apart for x in variables_in(call.operands)}
         needed = {x if x in own else self._partition.root(x) for x in again}
         outputs = [v for v in made if v.dtype.kind != "bool" and (v in outputs or v in needed)]
+        if not outputs and not apart and any(v in found for found in self._again.values() for v in made):
+            return []  # others make what they read of it
         is_alone = len(steps) - len(apart) < 2
         if is_alone and steps[0].call.operation in ALONG_ROWS and group.space.size <= MAX_ELEMENTS_ALONE:
             is_alone = False
@@ -533,57 +600,68 @@ class _Replacement:
             call = fused_call(steps, outputs, self._k)
             if call is not None:
                 plan = Plan(group.space, steps, outputs)
-                self._report.plans.append(plan)
-                return [self._as_code(group, plan) or call, *apart]
+                call = self._as_pass(group, plan) or call
+                self.plans[call] = plan
+                return [call, *apart]
         if self._compile is None:
             return self._stay(group, "no array has the shape of the results")
-        plan = Plan(group.space, *_with_totals(steps, outputs, self._program, self._k))
+        plan = Plan(group.space, *_with_totals(group.space, steps, outputs, self._program, self._k))
         function: Any = self._compile(plan)
         if function is None:
             return self._stay(group, "the backend has no kernels for the pass")
-        self._report.plans.append(plan)
         call = Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
+        self.plans[call] = plan
         return [call, *plan.totals, *apart]
 
-    def _as_code(self, group: Group, plan: Plan) -> Call | None:
-        """A large formula as a pass, if the backend makes code of it; not an update of the state, made in place."""
-        if self._compile is None or group.is_update or not group.has_rows or plan.space.size <= MAX_ELEMENTS_ALONE:
+    def _as_pass(self, group: Group, plan: Plan) -> Call | None:
+        """A formula as a pass, if the backend makes such; not an update of the state, made in place."""
+        if self._compile is None or group.is_update or plan.space.size < MIN_ELEMENTS_OF_ROWS:
             return None
         function: Any = self._compile(plan)
-        if not getattr(function, "is_code", False):
+        if function is None:
             return None
         return Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
 
     def _stay(self, group: Group, reason: str) -> list[Call] | None:
-        self._report.reasons.update((step.call, reason) for step in group.steps)
+        self._partition.reasons.update((step.call, reason) for step in group.steps)
         return None
 
-    def _is_read(self, v: Variable, mine: set[int]) -> bool:
-        """Whether anything but the calls ``mine`` needs a variable, also through views and broadcasts."""
+    def _is_read(self, v: Variable, mine: set[int], root: Variable | None = None) -> bool:
+        """Whether anything but the calls ``mine`` needs a variable, also through views and broadcasts of ``root``."""
         if v in self._returned:
             return True
         for call in self._users.get(v, ()):
-            if id(call) in mine:
+            if id(call) in mine or (root or v) in self._again.get(id(call), ()):
                 continue
             result = call.results
-            if result.__class__ is not Variable or result not in self._partition.sources or self._is_read(result, mine):
+            if result.__class__ is not Variable or result not in self._partition.sources:
+                return True
+            if self._is_read(result, mine, root or v):
                 return True
         return False
 
 
 def _with_totals(
-    steps: list[Step], outputs: list[Variable], program: Program, k: Any
+    space: Space, steps: list[Step], outputs: list[Variable], program: Program, k: Any
 ) -> tuple[list[Step], list[Variable], list[Call]]:
-    """Steps, outputs, and calls that reduce the numbers of rows, where all elements are reduced."""
+    """Steps, outputs, and calls that reduce the numbers of rows, where all elements are reduced.
+
+    A mean is the sum of those numbers, each divided by the count of elements.
+    """
     found, totals, names = list[Step](), list[Call](), {v: v for v in outputs}
     for step in steps:
         if step.extent is not Extent.ONE:
             found.append(step)
             continue
         x, result = step.call.operands[0], step.call.results
-        rows = program.variable((*x.shape[:-1], 1), result.dtype)
+        call = step.call if step.call.operation != "mean" else replace(step.call, operation="sum", function=k.sum)
+        rows = program.variable((space.numbers, *[1] * (len(x.shape) - 1)), result.dtype)
         names[result] = rows
-        partial = replace(step.call, operands=[x, (len(x.shape) - 1,), True], attributes={}, results=rows)
+        partial = replace(call, operands=[x, (len(x.shape) - 1,), True], attributes={}, results=rows)
         found.append(Step(partial, Extent.ROW, step.operands))
-        totals.append(replace(step.call, operands=[rows, *step.call.operands[1:]]))
+        if call is not step.call:
+            shares = program.variable(rows.shape, rows.dtype)
+            totals.append(Call("div", k.div, [rows, float(space.size)], {}, shares))
+            rows = shares
+        totals.append(replace(call, operands=[rows, *step.call.operands[1:]]))
     return found, [names[v] for v in outputs], totals

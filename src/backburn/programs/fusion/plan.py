@@ -28,16 +28,25 @@ Shape = tuple[int, ...]
 
 
 class Space(NamedTuple):
-    """The elements that a pass goes over: rows of some width, of one float dtype."""
+    """The elements that a pass goes over: rows of some width, of one float dtype, and perhaps one row that is shorter.
+
+    Arrays that are no matrices are divided into rows in this way; none of their elements has neighbours then.
+    """
 
     rows: int
     width: int
     dtype: DType
+    rest: int = 0
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self.rows * self.width
+        return self.rows * self.width + self.rest
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers there are if each row has one."""
+        return self.rows + (self.rest > 0)
 
 
 class Extent(Enum):
@@ -92,6 +101,13 @@ class Step:
     def is_elementwise(self) -> bool:
         """Whether an element of the result depends on one of each operand."""
         return self.call.operation not in REDUCTIONS and self.call.operation not in ALONG_ROWS
+
+    @property
+    def has_one_shape(self) -> bool:
+        """Whether it goes over all elements, and reads arrays of all elements and single numbers alone."""
+        return self.extent is Extent.FULL and all(
+            x.extent in (Extent.FULL, Extent.ONE) for x in self.operands if isinstance(x, Operand)
+        )
 
     @property
     def made(self) -> dict[Variable, Extent]:
@@ -151,8 +167,8 @@ class Plan:
 
     def _bytes(self, extent: Extent) -> int:
         space = self.space
-        count = {Extent.FULL: space.size, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1}[extent]
-        return count * space.dtype.itemsize
+        count = {Extent.FULL: space.size, Extent.ROW: space.numbers, Extent.COLUMN: space.width, Extent.ONE: 1}
+        return count[extent] * space.dtype.itemsize
 
 
 #: A backend's function from a plan to a function of its inputs that returns its outputs; None if it has none. The calls

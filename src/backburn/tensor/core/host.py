@@ -254,7 +254,7 @@ def _collect(obj: Any, dtypes: set[Any], numbers: set[type]) -> Any:
         obj = to_host(obj)
         dtypes.add(obj.dtype)
     elif isinstance(obj, np.ma.MaskedArray):
-        raise ArgumentError("asarray: a tensor has no mask, and this array has; obj.filled(value) leaves it behind")
+        raise ArgumentError("asarray: a tensor has no mask, and this array has one: write array.filled(value)")
     else:
         is_array = hasattr(obj, "dtype") or hasattr(obj, "__array__")
         obj = np.asarray(obj)

@@ -1,0 +1,98 @@
+"""Variances of rows and columns as sums, which passes compute beside what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from backburn.programs.fusion.partition import FUSABLE, OF_ROWS, may_have_rows
+from backburn.programs.fusion.plan import ALONG_ROWS, Space, axes_of
+from backburn.programs.ir import Call, Program, Variable, arguments, ordered, variables_in
+
+
+def expand_variances(program: Program, k: Any) -> list[Call]:
+    """A program of calls of ``k`` in which variances are made of sums, if the elements or the means are made, too.
+
+    They are the mean of the squares of ``x - mean``, less the square of the mean of ``x - mean``, which is the rounding
+    error of the mean: no digits are lost where that is far from 0.
+    """
+    makers = program.makers()
+    found: list[Call] = []
+    means = {(call.operands[0], axes_of(call)): call for call in program.calls if _is_mean(call)}
+    centres = {tuple(call.operands): call for call in program.calls if _is_difference(call)}
+    for call in program.calls:
+        if call.operation == "var" and _pays(call, makers, means):
+            found += _Expansion(program, k, call).calls(means, centres)
+        else:
+            found.append(call)
+    if len(found) == len(program.calls):
+        return program.calls
+    known = {v: call for call in found for v in call.writes}
+    return ordered([v for call in found for v in variables_in([call.results])], known)
+
+
+def _is_mean(call: Call) -> bool:
+    """Whether a call makes means that broadcast to what they are of."""
+    return (
+        call.operation == "mean"
+        and isinstance(call.results, Variable)
+        and isinstance(call.operands[0], Variable)
+        and bool(arguments(call)[2])
+    )
+
+
+def _is_difference(call: Call) -> bool:
+    """Whether a call subtracts one variable from another."""
+    is_plain = isinstance(call.results, Variable) and not call.attributes
+    return call.operation == "sub" and is_plain and all(isinstance(x, Variable) for x in call.operands)
+
+
+def _pays(call: Call, makers: dict[Variable, Call], means: dict[Any, Call]) -> bool:
+    """Whether a variance is of rows or columns of what a pass makes or reads anyway."""
+    x, _, correction, _ = arguments(call)
+    if not isinstance(x, Variable) or not x.dtype.is_floating or x.dtype.bits < 32 or len(x.shape) < 2:
+        return False
+    axes, rank = axes_of(call), len(x.shape)
+    if axes not in ((rank - 1,), (*range(rank - 1),)) or not may_have_rows(
+        Space(prod(x.shape[:-1]), x.shape[-1], x.dtype)
+    ):
+        return False
+    if not isinstance(correction, int | float) or prod(x.shape[axis] for axis in axes) <= correction:
+        return False
+    maker = makers.get(x)
+    is_made = maker is not None and (maker.operation in FUSABLE | OF_ROWS or maker.operation in ALONG_ROWS)
+    return is_made or (x, axes) in means
+
+
+class _Expansion:
+    """The calls in place of a variance."""
+
+    def __init__(self, program: Program, k: Any, call: Call) -> None:
+        self._program, self._k, self._call = program, k, call
+        self._made: list[Call] = []
+
+    def _make(self, operation: str, operands: Sequence[Any], shape: tuple[int, ...], results: Any = None) -> Variable:
+        made: Variable = self._program.variable(shape, self._call.results.dtype) if results is None else results
+        self._made.append(Call(operation, getattr(self._k, operation), [*operands], {}, made))
+        return made
+
+    def calls(self, means: dict[Any, Call], centres: dict[tuple[Any, ...], Call]) -> list[Call]:
+        """The calls; ``means`` and differences, ``centres``, are those that are there already."""
+        call = self._call
+        x, _, correction, keepdims = arguments(call)
+        axes, result = axes_of(call), call.results
+        count = prod(x.shape[axis] for axis in axes)
+        kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+        one = means.get((x, axes))
+        mean = one.results if one is not None else self._make("mean", [x, axes, True], kept)
+        difference = centres.get((x, mean))
+        centre = difference.results if difference is not None else self._make("sub", [x, mean], x.shape)
+        shape, keep = tuple(result.shape), bool(keepdims)
+        squares = self._make("sum", [self._make("square", [centre], x.shape), axes, keep], shape)
+        rest = self._make("mean", [centre, axes, keep], shape)
+        freedom = float(count - correction)
+        lost = self._make("mul", [self._make("square", [rest], shape), count / freedom], shape)
+        total = self._make("sub", [self._make("div", [squares, freedom], shape), lost], shape)
+        self._make("maximum", [total, 0.0], shape, result)
+        return self._made
