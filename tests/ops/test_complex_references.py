@@ -6,6 +6,7 @@ there the matrix that the operation is of real numbers.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -65,11 +66,9 @@ class Library:
 
 
 def host(x: Any) -> Any:
-    import importlib.util
-
-    if importlib.util.find_spec("jax"):
-        import jax
-
+    """The values of an array of a library, also of one that is being differentiated."""
+    if "jax" in sys.modules:
+        jax: Any = sys.modules["jax"]
         x = jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x
         while isinstance(x, jax.core.Tracer):
             x = x.primal if hasattr(x, "primal") else x.val
@@ -210,7 +209,8 @@ def transposed(b: Library, x: Any, w: Any, bias: Any = None, **options: Any) -> 
 def of_weight(b: Library, x: Any, grad: Any, **options: Any) -> Any:
     """The gradient by a weight: bilinear, with ones and zeros for coefficients."""
     zeros = np.zeros(tuple(x.shape)), np.zeros(tuple(grad.shape))
-    shape, found = NUMPY.conv_weight_backward(*zeros, **options).shape, 0
+    found: Any = 0
+    shape = NUMPY.conv_weight_backward(*zeros, **options).shape
     for place in np.ndindex(*grad.shape):
         one = np.zeros(tuple(grad.shape))
         one[place] = 1
@@ -376,7 +376,9 @@ def test_gradients_are_the_conjugates_of_those_of_torch(name: str) -> None:
         first = [z if g is None else g for g, z in zip(first, zero, strict=True)]
         for g, e in zip(one.gradients(NUMPY, one.at), first, strict=True):
             compare(g, np.conj(host(e)))
-        slope = sum(torch.real((torch.conj(g) * torch.tensor(t)).sum()) for g, t in zip(first, one.along, strict=True))
+        slope: Any = sum(
+            torch.real((torch.conj(g) * torch.tensor(t)).sum()) for g, t in zip(first, one.along, strict=True)
+        )
         twice: Any = [None] * len(xs)
         if slope.requires_grad:
             twice = torch.autograd.grad(slope, xs, allow_unused=True)
