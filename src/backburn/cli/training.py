@@ -53,7 +53,7 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--check",
         action="store_true",
-        help="check the configuration; import nothing but a model with a plan",
+        help="check the configuration, without importing your code (except a model that a plan splits)",
     )
     command.add_argument(
         "--dry-run", action="store_true", help="print what a step takes on one of the mesh's processes; train nothing"
