@@ -100,7 +100,7 @@ def _value(name: str, row: Mapping[str, Any], monitor: str) -> float | None:
     of_validation, is_validated = monitor.startswith("validation/"), any(key.startswith("validation/") for key in row)
     if "loss" in row and of_validation and not is_validated:
         raise ArgumentError(
-            f"{name}: the epochs have no {monitor!r}, as there are no validation data; 'loss' they have"
+            f"{name}: the epochs have no {monitor!r}, as there are no validation data: watch 'loss', for one"
         )
     if "loss" in row or (of_validation and is_validated):
         raise ArgumentError(f"{name}: the epochs have no {monitor!r}. {hint_for(monitor, row)}")
