@@ -282,6 +282,11 @@ def test_options_of_checkpoints() -> None:
     assert not train.Checkpoints(best=None).is_best({"": 1.0, "validation/loss": 1.0})
 
 
+def test_an_empty_name_is_no_folder() -> None:
+    with pytest.raises(ArgumentError, match="the folder of a run has an empty name; the current folder is"):
+        trainer("")
+
+
 def test_a_best_value_that_epochs_lack_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"Checkpoints: the epochs have no 'validation/acuracy'\. Did you mean"):
         trainer(tmp_path / "a", callbacks=[train.Checkpoints(best="validation/acuracy")]).fit(2)
