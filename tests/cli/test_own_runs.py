@@ -330,3 +330,11 @@ def test_what_cannot_be_measured(run: Any, own: Path, arguments: Any, words: str
     status, _, err = run(*(word.format(**names) for word in arguments), "--config", own)
     assert status == 2
     assert words in err
+
+
+def test_a_function_of_data_that_returns_nothing_is_named(run: Any, own: Path) -> None:
+    functions = own.parent / "shapes" / "functions.py"
+    functions.write_text(functions.read_text() + "\n\ndef nothing(**options):\n    pass\n")
+    status, _, err = run("train", own, "data.build=shapes.functions:nothing")
+    assert status == 2
+    assert err.startswith("backburn: the option data.build=shapes.functions:nothing: shapes.functions:nothing returned")

@@ -248,6 +248,9 @@ def _checkpoints(run: Run) -> Checkpoints:
 
 def splits_of(made: Any, run: Run) -> dict[str, Any]:
     """The data by name that a function has made."""
+    if made is None:
+        place = run.source.place(("data", "build"))
+        raise ConfigError(f"{place}: {run.config.data.build} returned None, and no data: return them")
     if isinstance(made, Mapping):
         if "train" not in made:
             raise ConfigError(
