@@ -267,6 +267,8 @@ def test_checking_runs_nothing(run: Any, own: Path) -> None:
         ('"cosine"', '"cosin"', "run.toml, line 21: schedule.name = 'cosin' is not one of its values. Did you mean"),
         ("warmup = 5", "T_mx = 5", "run.toml, line 22: [schedule] has no key 'T_mx'. Did you mean 'T_max'?"),
         ("warmup = 5", "T_max = 0", "run.toml, line 20: schedule: Cosine: T_max"),
+        ('"cosine"', '"step"', "run.toml, line 20: [schedule] lacks the key 'step_size', which its function needs"),
+        ("betas = [0.9, 0.99]", "foo = 3", "eps, learning_rate, weight_decay."),
         ("learning_rate = 0.02", 'schedule = "cosine"', "run.toml, line 20: [schedule] and the key schedule of"),
         ('path = "{folder}/notes"', "", "run.toml, line 33: [callbacks.notes] lacks the key 'path', which its"),
         ("width = 16", "width = true", "run.toml, line 3: model.width = True: it should be a valid integer"),
@@ -276,10 +278,17 @@ def test_what_is_wrong_is_named_by_line(run: Any, own: Path, old: str, new: str,
     text = OWN.replace(old, new)
     assert text != OWN
     own.write_text(text.format(folder=own.parent.as_posix()))
-    status, out, err = run("train", own)
-    assert status == 2, out
-    assert words in err
-    assert "epoch " not in out
+    for command in (("--check",), ()):
+        status, out, err = run("train", own, *command)
+        assert status == 2, out
+        assert words in err
+        assert "epoch " not in out
+
+
+def test_an_optimizer_is_checked_before_data_are_read(run: Any, own: Path) -> None:
+    status, _, err = run("train", own, f"data.path={own.parent}/nowhere.npy", "optimizer.foo=3")
+    assert status == 2
+    assert "[optimizer] has no key 'foo'" in err
 
 
 def test_batches_that_do_not_fit_are_described(run: Any, own: Path) -> None:
@@ -321,3 +330,11 @@ def test_what_cannot_be_measured(run: Any, own: Path, arguments: Any, words: str
     status, _, err = run(*(word.format(**names) for word in arguments), "--config", own)
     assert status == 2
     assert words in err
+
+
+def test_a_function_of_data_that_returns_nothing_is_named(run: Any, own: Path) -> None:
+    functions = own.parent / "shapes" / "functions.py"
+    functions.write_text(functions.read_text() + "\n\ndef nothing(**options):\n    pass\n")
+    status, _, err = run("train", own, "data.build=shapes.functions:nothing")
+    assert status == 2
+    assert err.startswith("backburn: the option data.build=shapes.functions:nothing: shapes.functions:nothing returned")

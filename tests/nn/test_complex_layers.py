@@ -82,6 +82,29 @@ def test_initial_values(function: Any, variance: float) -> None:
     assert init.ones((2,), dtype="complex64").tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (6, 2), (4, 2, 3)])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_orthogonal_matrices_are_unitary(shape: tuple[int, ...], dtype: str) -> None:
+    bb.random.seed(2)
+    w = init.orthogonal(shape, gain=2.0, dtype=dtype).numpy()
+    assert (w.dtype, w.shape) == (np.dtype(dtype), shape)
+    rows = w.reshape(shape[0], -1)
+    rows = rows if rows.shape[0] <= rows.shape[1] else rows.T
+    np.testing.assert_allclose(
+        rows @ rows.conj().T, 4 * np.eye(len(rows)), atol=1e-5 if dtype == "complex64" else 1e-14
+    )
+    assert np.abs(w.imag).max() > 0.1
+
+
+def test_phases_of_unitary_matrices_are_spread_evenly() -> None:
+    bb.random.seed(5)
+    entries = np.array([init.orthogonal((2, 2), dtype="complex128").numpy()[0, 0] for _ in range(400)])
+    assert abs(np.mean(entries / np.abs(entries))) < 0.15
+    assert abs(np.mean(np.abs(entries) ** 2) - 0.5) < 0.06
+    real = np.array([init.orthogonal((2, 2), dtype="float64").numpy()[0, 0] for _ in range(400)])
+    assert abs(np.mean(np.sign(real))) < 0.15
+
+
 def test_a_module_in_complex_dtypes() -> None:
     layer = nn.Linear(3, 2).astype("complex64")
     assert layer.weight.is_require_grad

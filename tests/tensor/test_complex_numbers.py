@@ -156,6 +156,58 @@ def test_exponentials_less_one_of_infinities() -> None:
     np.testing.assert_array_equal(found.imag, [0, 0, nan, 0, 0, 0])
 
 
+@pytest.mark.parametrize("name", ["log1p", "expm1", "sigmoid"])
+def test_small_results_keep_their_digits(name: str) -> None:
+    mp = pytest.importorskip("mpmath")
+    formula = {"log1p": lambda x: mp.log(1 + x), "expm1": mp.expm1, "sigmoid": lambda x: 1 / (1 + mp.exp(-x))}[name]
+    points = [
+        1e-9 + 2e-9j,
+        1e-20 + 1e-30j,
+        -3e-12 + 1e-5j,
+        -0.5 + 1e-9j,
+        0.3 - 0.4j,
+        3 + 4j,
+        -50 + 2j,
+        40 - 1j,
+        2e5 + 1j,
+    ]
+    with mp.workdps(50):
+        for dtype, eps in (("complex64", 2.0**-23), ("complex128", 2.0**-52)):
+            points = [p for p in points if name != "expm1" or p.real < 100]
+            for point in np.array(points, dtype).tolist():
+                exact, got = formula(mp.mpc(point)), getattr(bb, name)(bb.asarray(point, dtype=dtype))
+                assert got.dtype.name == dtype
+                assert abs(mp.mpc(got.item()) - exact) <= 4 * eps * abs(exact), (dtype, point)
+
+
+def test_sigmoid_of_large_numbers_and_its_gradient() -> None:
+    far = bb.sigmoid(bb.asarray([1000 + 1j, -1000 + 1j, 0j]))
+    assert far.tolist() == [1, 0, 0.5]
+    x: Any = bb.asarray([1 + 2j, -3 + 0.5j, 0.1j, -40 + 1j], dtype="complex128")
+    bb.check_grads(lambda x: bb.sum(bb.abs(bb.sigmoid(x))), (x,), order=2)
+    slope = bb.jvp(bb.sigmoid, (x,), (bb.ones_like(x),))[1]
+    np.testing.assert_allclose(slope.numpy(), (bb.sigmoid(x) * bb.sigmoid(-x)).numpy(), rtol=1e-12)
+
+
+def test_where_of_python_complex_numbers() -> None:
+    chosen = bb.asarray([True, False])
+    for first, second, expected in ((1j, 0.0, [1j, 0]), (2, 1 - 1j, [2, 1 - 1j]), (1j, 2j, [1j, 2j])):
+        found = bb.where(chosen, first, second)
+        assert (found.dtype, found.tolist()) == (bb.complex64, expected)
+    assert np.asarray(z, np.complex64).dtype == np.complex64
+
+
+def test_missing_values_and_random_orders() -> None:
+    x = bb.asarray([1 + 2j, complex(np.nan, 0), 3j])
+    assert (bb.nansum(x).item(), bb.nanprod(x).item(), bb.nanmean(x).item()) == (1 + 5j, -6 + 3j, 0.5 + 2.5j)
+    assert bb.nanmean(x).dtype is bb.complex64
+    gradient = bb.grad(lambda x: bb.sum(bb.real(bb.nansum(x) * 1j)))(x)
+    assert gradient.tolist() == [-1j, 0, -1j]
+    shuffled = bb.random.permutation(z, axis=1).numpy()
+    assert sorted(shuffled[0].tolist(), key=abs) == sorted(Z[0].tolist(), key=abs)
+    assert bb.random.choice(z, (5,), axis=1).shape == (2, 5)
+
+
 def test_powers_products_and_statistics() -> None:
     for got, expected in (
         (z**2, Z**2), (z**3, Z**3), (z**-1, 1 / Z), (z**0.5, Z**0.5), (z ** (1 + 1j), Z ** (1 + 1j)), (2**z, 2**Z),
@@ -214,6 +266,7 @@ def test_products_of_matrices() -> None:
 
 # ---- what is refused ----
 
+x_real: Any = bb.ones(2)
 REAL_ONLY: Any = RealOnly(load_backend("numpy"))
 REFUSED: list[tuple[Callable[[], Any], type[BackburnError], str]] = [
     (lambda: z < w, DTypeError, "less: .*no order: compare bb.abs"),
@@ -251,6 +304,9 @@ REFUSED: list[tuple[Callable[[], Any], type[BackburnError], str]] = [
     (lambda: bb.asarray([1j], backend=REAL_ONLY), Unsupported, "has no complex64 tensors"),
     (lambda: bb.ones(2, backend=REAL_ONLY) * 1j, Unsupported, "has no complex64 tensors"),
     (lambda: bb.zeros(2, dtype="complex64", backend=REAL_ONLY), Unsupported, "has no complex64 tensors"),
+    (lambda: np.asarray(z, np.float32), DTypeError, r"float32 holds no complex numbers: bb.real\(x\)"),
+    (lambda: np.asarray(z, int), DTypeError, "int64 holds no complex numbers"),
+    (lambda: bb.view_as_real(x_real), DTypeError, "view_as_real: takes complex tensors, not float; cast it with"),
     (lambda: optim.SGD(1j), ArgumentError, "lr"),  # type: ignore[arg-type]
 ]
 
@@ -320,6 +376,7 @@ LOSSES: dict[str, Callable[[Any], Any]] = {
         bb.real((bb.sin(z) * bb.cos(z) + bb.tan(z) + bb.atan(z) + bb.asin(z)) * w + bb.acos(z))
     ),
     "hyperbolas": lambda z: bb.sum(bb.real(bb.sinh(z) * bb.cosh(z) + bb.tanh(z) * w + bb.asinh(z) + bb.acosh(z))),
+    "sigmoids": lambda z: bb.sum(bb.real(bb.sigmoid(z) * w)),
     "logarithms": lambda z: bb.sum(bb.abs(bb.log(z) * bb.exp(z) + bb.log1p(z) + bb.expm1(z) + bb.log2(z) + bb.sqrt(z))),
     "products": lambda z: (
         bb.abs(z.prod()) + bb.sum(bb.abs(bb.cumulative_prod(z, axis=1) + bb.cumulative_sum(z, axis=0)))

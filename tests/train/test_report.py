@@ -330,6 +330,12 @@ def test_a_section_that_fails_raises_its_own_error(tmp_path: Path) -> None:
     assert train.read_run(tmp_path / "a").last["epoch"] == 2
 
 
+def test_a_section_of_another_type_is_named(tmp_path: Path) -> None:
+    wrong: Any = {"Score": lambda trainer: 3}
+    with pytest.raises(ArgumentError, match=r"Report: the section 'Score' is a string, Confusion, .*, not of type int"):
+        fit(train.Report(wrong), folder=tmp_path / "a")
+
+
 def test_reports_of_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="there is no run here"):
         train.write_report(tmp_path)

@@ -282,6 +282,25 @@ def test_options_of_checkpoints() -> None:
     assert not train.Checkpoints(best=None).is_best({"": 1.0, "validation/loss": 1.0})
 
 
+def test_an_empty_name_is_no_folder() -> None:
+    with pytest.raises(ArgumentError, match="the folder of a run has an empty name; the current folder is"):
+        trainer("")
+
+
+def test_a_best_value_that_epochs_lack_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"Checkpoints: the epochs have no 'validation/acuracy'\. Did you mean"):
+        trainer(tmp_path / "a", callbacks=[train.Checkpoints(best="validation/acuracy")]).fit(2)
+    with pytest.raises(
+        ArgumentError, match="Checkpoints: the epochs have no 'validation/accuracy', as there are no val"
+    ):
+        trainer(
+            tmp_path / "b", validation=None, metrics={}, callbacks=[train.Checkpoints(best="validation/accuracy")]
+        ).fit(2)
+    run = trainer(tmp_path / "c", validation=None, metrics={}, callbacks=[train.Checkpoints()]).fit(2)
+    assert run.epoch == 2
+    assert not (tmp_path / "c" / "best.safetensors").exists()
+
+
 def test_lrs_of_groups_are_in_rows() -> None:
     optimizer = optim.Groups({"*.bias": optim.SGD(0.1), "*": optim.SGD(0.2)})
     row = trainer(optimizer=optimizer).fit(1).history[0]

@@ -88,6 +88,13 @@ def test_runs_are_found_below(folder: Path) -> None:
     assert [run.name for run in train.find_runs([folder])] == ["a", "c", "b"]
 
 
+def test_one_folder_needs_no_list(folder: Path) -> None:
+    names = [run.name for run in train.find_runs([folder])]
+    assert names
+    assert [run.name for run in train.find_runs(folder)] == names
+    assert [run.name for run in train.find_runs(str(folder))] == names
+
+
 def test_folders_without_runs(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no such folder of runs"):
         train.find_runs([folder / "none"])

@@ -15,6 +15,7 @@ from backburn_numpy.elementwise.ufuncs import binary, comparison, unary
 from backburn_numpy.implements import implements, register
 from backburn_numpy.ops.selection import where
 from backburn_numpy.runtime.memory import empty_like
+from backburn_numpy.runtime.quiet import quietly
 
 Array = Any
 
@@ -22,7 +23,7 @@ Array = Any
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: unary(getattr(np, name)) for name in (
         "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_invert", "ceil", "cos", "cosh", "exp",
-        "exp2", "floor", "isfinite", "isinf", "isnan", "log", "log1p", "log2", "logical_not", "reciprocal", "sign",
+        "exp2", "floor", "isfinite", "isinf", "isnan", "log", "log2", "logical_not", "reciprocal", "sign",
         "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
     )},
     **{name: binary(getattr(np, name)) for name in (
@@ -40,7 +41,7 @@ for _name, _function in FUNCTIONS.items():
     register(_name, _function)
 square, maximum, minimum, divide, multiply = (FUNCTIONS[n] for n in ("square", "maximum", "minimum", "div", "mul"))
 
-_power, _expm1, _log10 = binary(np.power), unary(np.expm1), unary(np.log10)
+_power, _expm1, _log1p, _log10 = binary(np.power), unary(np.expm1), unary(np.log1p), unary(np.log10)
 
 
 @implements("pow")
@@ -104,6 +105,22 @@ def expm1(x: Array, /) -> Array:
     out = cast_like(_expm1(upcast_half(x)), x)  # NumPy 2.3 loses the sign of a zero of float16
     if x.dtype.kind == "c" and not (finite := np.isfinite(x)).all():
         out = np.where(finite, out, np.exp(x) - 1)  # of infinities NumPy makes NaN
+    return out
+
+
+@implements("log1p")
+def log1p(x: Array, /) -> Array:
+    return _complex_log1p(x) if x.dtype.kind == "c" else _log1p(x)
+
+
+@quietly
+def _complex_log1p(x: Array) -> Array:
+    """NumPy takes the logarithm of ``1 + x``, in which a small ``x`` loses its digits."""
+    a, b, out = x.real, x.imag, empty_like(x)
+    above, small = a + 1, np.maximum(np.abs(a), np.abs(b)) < 0.5
+    c, d = np.where(small, a, 0), np.where(small, b, 0)  # whose squares do not overflow
+    out.real = np.where(small, np.log1p(c * (c + 2) + d * d) / 2, np.log(np.hypot(above, b)))
+    out.imag = np.arctan2(b, above)
     return out
 
 

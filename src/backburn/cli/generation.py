@@ -16,12 +16,14 @@ def add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "generate",
         parents=[common],
-        help="go on with a text, by a language model in a folder",
-        description="Go on with a text, by a language model in a folder of Hugging Face.",
+        help="continue a text with a language model in a folder",
+        description="Continue a text with a language model in a folder of Hugging Face's layout.",
     )
     command.add_argument("folder", metavar="FOLDER", type=Path, help="config.json, weights and tokenizer.json")
-    command.add_argument("prompt", metavar="PROMPT", help="the text to go on with")
-    command.add_argument("--chat", action="store_true", help="take the prompt as a message, by the chat template")
+    command.add_argument("prompt", metavar="PROMPT", help="the text to continue")
+    command.add_argument(
+        "--chat", action="store_true", help="send the prompt as a message of a chat, by the chat template of the folder"
+    )
     command.add_argument("--backend", metavar="SPEC", default="capture(numpy)", help="default: capture(numpy)")
     command.add_argument("--dtype", metavar="D", help="of the weights, such as float32")
     command.add_argument("--max-new-tokens", metavar="N", type=int, default=200, help="default: 200")

@@ -53,7 +53,7 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--check",
         action="store_true",
-        help="check the configuration; import nothing but a model with a plan",
+        help="check the configuration, without importing your code (except a model that a plan splits)",
     )
     command.add_argument(
         "--dry-run", action="store_true", help="print what a step takes on one of the mesh's processes; train nothing"
@@ -105,7 +105,7 @@ def train(options: argparse.Namespace) -> int:
     require("pydantic")
     from backburn.train import Progress, RunFolder, Terminated
     from backburn.train import config as configuration
-    from backburn.train.building import build, check_plan, mesh_of
+    from backburn.train.building import build, check_plan, check_steps, mesh_of
     from backburn.train.run_folder import BEST, MODEL, TIMELINE
 
     run = configuration.read_config(options.config)
@@ -114,6 +114,7 @@ def train(options: argparse.Namespace) -> int:
         run = run if value is None else run.changed(keys, value, f"the option for [{keys[0]}]")
     if options.out is not None:
         run = run.changed(("output", "folder"), options.out, "the option for [output]")
+    check_steps(run)  # before any code of the user is imported, and data are read
     if options.check:
         unchecked = [f"the arguments of {name}, whose source does not list them" for name in run.check_without_import()]
         unchecked += check_backend(options.backend, run)

@@ -18,7 +18,7 @@ _NO_COPY = "tensors are never changed, so that none needs a copy"
 METHODS = {
     **dict.fromkeys(("contiguous", "data_ptr", "flags", "is_contiguous", "stride", "strides"), MEMORY),
     **dict.fromkeys(("to_dense", "to_sparse"), "nothing: there are no sparse tensors"),
-    "H": "x.T",
+    "H": "bb.conj(x).T",
     "bool": "x.astype('bool')",
     "clone": _NO_COPY,
     "copy": _NO_COPY,
@@ -299,7 +299,7 @@ FUNCTIONS = {
     "index_select": "x.take(indices, axis)",
     "ifft2": "bb.fft.ifftn(x, axes=(-2, -1))",
     "inference_mode": "bb.no_grad()",
-    "inner": "bb.tensordot(x, y, axes=([-1], [-1])), of vectors bb.vecdot(x, y)",
+    "inner": "bb.tensordot(x, y, axes=([-1], [-1])), of vectors x @ y",
     "int": "bb.int32",
     "inverse": "bb.linalg.inv(x)",
     "irfft2": "bb.fft.irfftn(x, axes=(-2, -1))",

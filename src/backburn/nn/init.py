@@ -151,8 +151,9 @@ def xavier_normal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTenso
 def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     """A random matrix whose rows (or columns, if there are fewer) are orthogonal and have length ``gain``.
 
-    Kernels count as matrices with a row for each output. Raises :class:`ArgumentError` for fewer than two axes. After
-    Saxe, McClelland and Ganguli (2014).
+    Of a complex dtype a square matrix is ``gain`` times a unitary one, and every such matrix is equally likely. Kernels
+    count as matrices with a row for each output. Raises :class:`ArgumentError` for fewer than two axes. After Saxe,
+    McClelland and Ganguli (2014).
 
     >>> import backburn as bb
     >>> w = orthogonal((2, 3), dtype="float64")
@@ -162,8 +163,8 @@ def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     fans(shape)
     shape, gain = shape_of("orthogonal", shape), _gain("orthogonal", gain)
     rows, columns = shape[0], math.prod(shape[1:])
-    q, r = decompositions.qr(random.normal((max(rows, columns), min(rows, columns)), **options))
-    q = q * (1.0 - 2.0 * (r.diagonal() < 0.0).astype(q.dtype))  # both signs are equally likely
+    # The diagonal of R is positive, so that no sign or phase of a column is preferred.
+    q, _ = decompositions.qr(random.normal((max(rows, columns), min(rows, columns)), **options))
     return (q if rows >= columns else q.mT).reshape(shape) * gain
 
 

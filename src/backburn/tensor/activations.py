@@ -29,7 +29,7 @@ __all__ = [
 
 @method
 def sigmoid(x: Tensor, /) -> FloatTensor:
-    """``1 / (1 + exp(-x))``.
+    """``1 / (1 + exp(-x))``, also of complex tensors.
 
     >>> import backburn as bb
     >>> bb.sigmoid(bb.asarray([-1000.0, 0.0, 1000.0])).tolist()

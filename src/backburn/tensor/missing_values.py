@@ -42,9 +42,9 @@ def nansum(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     >>> bb.nansum(bb.asarray([[1.0, bb.nan], [bb.nan, bb.nan]]), axis=1).tolist()
     [1.0, 0.0]
     """
-    y: Any = kind_operand("nansum", x, "FIB")
+    y: Any = kind_operand("nansum", x, "FCIB")
     axes = axes_of("nansum", y, axis)
-    return reduce.sum(_fill_nan(y, 0.0) if y.dtype.is_floating else y, axis=axes, keepdims=keepdims)
+    return reduce.sum(_fill_nan(y, 0.0) if y.dtype.has_gradient else y, axis=axes, keepdims=keepdims)
 
 
 @explained
@@ -55,9 +55,9 @@ def nanprod(x: T, /, axis: Axis = None, *, keepdims: bool = False) -> T:
     >>> bb.nanprod(bb.asarray([[2.0, bb.nan, 3.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
     [6.0, 1.0]
     """
-    y: Any = kind_operand("nanprod", x, "FIB")
+    y: Any = kind_operand("nanprod", x, "FCIB")
     axes = axes_of("nanprod", y, axis)
-    return reduce.prod(_fill_nan(y, 1.0) if y.dtype.is_floating else y, axis=axes, keepdims=keepdims)
+    return reduce.prod(_fill_nan(y, 1.0) if y.dtype.has_gradient else y, axis=axes, keepdims=keepdims)
 
 
 @explained
@@ -70,9 +70,9 @@ def nanmean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> Float
         >>> bb.nanmean(bb.asarray([[1.0, bb.nan, 2.0], [bb.nan, bb.nan, bb.nan]]), axis=1).tolist()
         [1.5, nan]
     """
-    y: Any = kind_operand("nanmean", x, "FIB")
+    y: Any = kind_operand("nanmean", x, "FCIB")
     axes = axes_of("nanmean", y, axis)
-    if not y.dtype.is_floating:
+    if not y.dtype.has_gradient:
         return reduce.mean(y, axis=axes, keepdims=keepdims)
     return cast(_mean(upcast_half(y), axes, keepdims), y.dtype)
 
@@ -228,7 +228,8 @@ def _fill_nan(x: Any, value: float) -> Any:
 
 
 def _count(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    return reduce.sum(cast(~isnan(x), x.dtype), axis=axes, keepdims=keepdims)
+    part = x.dtype.part if x.dtype.kind == "complex" else x.dtype
+    return reduce.sum(cast(~isnan(x), part), axis=axes, keepdims=keepdims)
 
 
 def _mean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:

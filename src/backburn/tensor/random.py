@@ -273,7 +273,7 @@ _COUNT = "x, unless it is a tensor,"
 
 def _check_backend(name: str, x: Any, place: Any) -> Any:
     """A tensor whose entries are drawn; raises :class:`BackendMismatchError` for another place than its own."""
-    y: Any = kind_operand(name, x, "FIB")
+    y: Any = kind_operand(name, x, "FCIB")
     if place is not None and (asked := as_backend(place)) != y.backend:
         raise BackendMismatchError(
             f"{name}: entries of a tensor are drawn where it lives, and {asked.spec} is not there. Write "

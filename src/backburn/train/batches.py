@@ -37,7 +37,7 @@ class Place:
         for leaf in MutableTree([model], is_tensor).leaves:
             if leaf.value.dtype.is_floating:
                 return cls(leaf.value.backend, leaf.value.dtype)
-        raise ArgumentError(f"Trainer: the model, a {type(model).__name__}, has no float tensors to train")
+        raise ArgumentError(f"Trainer: the model, of type {type(model).__name__}, has no float tensors to train")
 
     def tensors(self, batch: Any) -> Any:
         """``batch`` with a tensor for each array and number: host floats in the model's dtype, all else as it is."""

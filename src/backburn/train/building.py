@@ -24,7 +24,7 @@ from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.generators import Generator, fork
 from backburn.train.callbacks import Callback, Checkpoints, EarlyStopping, Plateau
 from backburn.train.config import DIGITS, DistributedConfig, OptimizerConfig, Run, ScheduleConfig, no_key, validated
-from backburn.train.signatures import parameters_of
+from backburn.train.signatures import Parameters, parameters_of
 from backburn.train.states import data_description, flat
 from backburn.train.trainer import Trainer
 
@@ -135,6 +135,12 @@ def plan_of(run: Run, made: Mesh) -> plans.Plan:
     return plans.transformer(TENSOR, over, config.parameters)
 
 
+def check_steps(run: Run) -> None:
+    """Raise :class:`ConfigError` for an optimizer or a schedule that training refuses, whatever the data's length."""
+    train = run.config.train
+    _optimizer(run, (train.steps_per_epoch or 1000) * train.epochs)
+
+
 def build(
     run: Run, backend: AnyBackend, callbacks: list[Callback], folder: str | None = None, mesh: Mesh | None = None
 ) -> Built:
@@ -242,6 +248,9 @@ def _checkpoints(run: Run) -> Checkpoints:
 
 def splits_of(made: Any, run: Run) -> dict[str, Any]:
     """The data by name that a function has made."""
+    if made is None:
+        place = run.source.place(("data", "build"))
+        raise ConfigError(f"{place}: {run.config.data.build} returned None, and no data: return them")
     if isinstance(made, Mapping):
         if "train" not in made:
             raise ConfigError(
@@ -268,7 +277,9 @@ def _optimizer(run: Run, steps: int | None) -> Any:
     if idle:
         place = run.source.place(("optimizer", idle[0]))
         raise ConfigError(f"{place}: optimizer.{idle[0]}: it is for schedule = 'plateau', not {config.schedule!r}")
-    options = validated(config.arguments, parameters, run.source, ("optimizer",))
+    others = {name: kind for name, kind in parameters.types.items() if name != "lr"}
+    known = Parameters({"learning_rate": float, **others}, parameters.required - {"lr"}, parameters.takes_any)
+    options = validated(config.arguments, known, run.source, ("optimizer",))
     if "weight_decay" in parameters.types:
         options["weight_decay"] = config.weight_decay
     elif config.weight_decay:

@@ -97,8 +97,12 @@ def _value(name: str, row: Mapping[str, Any], monitor: str) -> float | None:
     """A value of an epoch, None for one without steps. Raises :class:`ArgumentError` for a name that epochs lack."""
     if monitor in row:
         return float(row[monitor])
-    is_validation = monitor.startswith("validation/") and any(key.startswith("validation/") for key in row)
-    if "loss" in row or is_validation:
+    of_validation, is_validated = monitor.startswith("validation/"), any(key.startswith("validation/") for key in row)
+    if "loss" in row and of_validation and not is_validated:
+        raise ArgumentError(
+            f"{name}: the epochs have no {monitor!r}, as there are no validation data: watch 'loss', for one"
+        )
+    if "loss" in row or (of_validation and is_validated):
         raise ArgumentError(f"{name}: the epochs have no {monitor!r}. {hint_for(monitor, row)}")
     return None
 
@@ -171,7 +175,9 @@ class Checkpoints(Monitor):
     A state is saved after an epoch unless the last save is less than a second ago, within an epoch after ``every``
     steps and when ``minutes`` have passed, for data whose position can be saved, and at the end of ``fit``, also by a
     signal. The ``last`` states are kept. The model of the epoch with the best value of ``best`` is saved as
-    ``best.safetensors``; epochs without such a value have none.
+    ``best.safetensors``; without validation data there is none by default.
+
+    Raises :class:`ArgumentError` for options out of range, and in the first epoch if it has no value ``best``.
 
         >>> from backburn import train
         >>> train.Checkpoints(last=2, best="validation/accuracy", mode="max").last
@@ -206,6 +212,11 @@ class Checkpoints(Monitor):
     def due_after_epoch(self) -> bool:
         """Whether a state is to be saved after an epoch."""
         return time.monotonic() - self._saved_at > PAUSE
+
+    def on_epoch(self, trainer: Trainer[Any], row: Row) -> None:
+        """Raise an error for a value that the epochs lack, unless it is the default's."""
+        if self.monitor not in ("", "validation/loss"):
+            self.value_of(row)
 
     def is_best(self, row: Mapping[str, Any]) -> bool:
         """Whether an epoch is better than all before."""

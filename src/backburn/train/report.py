@@ -175,7 +175,9 @@ def write_report(
     return target
 
 
-def write_comparison(folders: Iterable[str | os.PathLike[str]], path: str | os.PathLike[str]) -> Path:
+def write_comparison(
+    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], path: str | os.PathLike[str]
+) -> Path:
     """Write a page with the curves of several runs over one another, and what they differ in; returns its path."""
     runs = find_runs(folders)
     _write(Path(path), comparison_html(runs))
@@ -196,6 +198,12 @@ def report_html(run: Run, sections: Mapping[str, Section | str] | None = None, e
     if phases:
         parts += ["<h2>Time</h2>", share_bar(phases)]
     for title, section in (sections or {}).items():
+        given: object = section
+        if not isinstance(given, str) and not hasattr(given, "html"):
+            raise ArgumentError(
+                f"Report: the section {title!r} is a string, Confusion, Pictures or another object with html(), not of "
+                f"type {type(given).__name__}"
+            )
         content = f"<p>{_lines(section)}</p>" if isinstance(section, str) else section.html()
         parts += [f"<h2>{_escaped(title)}</h2>", content]
     parts += _epochs(run)

@@ -34,7 +34,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from backburn.base.errors import FileFormatError, RunFolderError
+from backburn.base.errors import ArgumentError, FileFormatError, RunFolderError
 from backburn.base.regular import read_end, read_regular
 from backburn.io import load_state, save_model, save_state, write_atomically
 from backburn.train.locks import FileLock
@@ -64,6 +64,8 @@ class RunFolder:
     """The folder of a run. Nothing is written until it is opened, and one process at a time opens it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not os.fspath(path):
+            raise ArgumentError("the folder of a run has an empty name; the current folder is '.'")
         self.path = Path(path)
         self._lock = FileLock(self.path / LOCK)
         self._writer: ThreadPoolExecutor | None = None

@@ -122,14 +122,14 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return _table(found)
 
 
-def find_runs(folders: Iterable[str | os.PathLike[str]]) -> list[Run]:
-    """The runs in these folders and below them, in the order of their names.
+def find_runs(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Run]:
+    """The runs in a folder, or in several, and below them, in the order of their names.
 
     Links in the folders are not followed: what is below is found as itself, and what is elsewhere may be anybody's.
     Raises FileNotFoundError for a folder that is not there, and :class:`FileFormatError` for one without a run.
     """
     found: dict[str, Run] = {}
-    for folder in folders:
+    for folder in [folders] if isinstance(folders, str | os.PathLike) else folders:
         root = Path(folder)
         if not root.is_dir():
             raise FileNotFoundError(2, "there is no such folder of runs", str(root))

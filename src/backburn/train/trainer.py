@@ -351,8 +351,7 @@ class Trainer(Generic[M]):
         if self.folder is not None:
             self.folder.append(row)
         for callback in self.callbacks:
-            if callback is not self.checkpoints:
-                callback.on_epoch(self, row)
+            callback.on_epoch(self, row)
         is_due = self._agree(self.checkpoints.due_after_epoch())
         if self.folder is not None:
             self._run.save_epoch(self, row, is_due)

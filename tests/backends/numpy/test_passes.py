@@ -581,6 +581,16 @@ def test_products_of_rows_and_columns_are_made_again(monkeypatch: pytest.MonkeyP
     assert differences(found, expected, "float32") != ""
 
 
+def test_products_of_constants_are_made_again() -> None:
+    rng = np.random.default_rng(4)
+    row, column, x = (numbers(rng, shape, "float32", False) for shape in ((70, 1), (1, 40), (70, 40)))
+    found = []
+    for spec in ("capture(numpy)", "capture(numpy, join=false)"):
+        constant = bb.asarray(row, backend=spec)
+        found.append(replayed(lambda column, x, row=constant: outer(row, column, x), [column, x], spec)[0])
+    assert differences(found[0], found[1], "float32") == ""
+
+
 def test_a_value_is_kept_where_the_pass_that_makes_it_again_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     inputs = [numbers(rng, shape, "float32", False) for shape in ((70, 1), (1, 40), (70, 40))]

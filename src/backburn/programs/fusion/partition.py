@@ -598,7 +598,8 @@ class _Replacement:
         operands = [x for x in maker.operands if isinstance(x, Operand)]
         if home.space != group.space or maker.call.operation not in CHEAP:
             return None
-        if any(x.extent is Extent.FULL or x.value in self._partition.homes for x in operands):
+        variables = (x.value for x in operands if x.value.__class__ is Variable)
+        if any(x.extent is Extent.FULL for x in operands) or any(x in self._partition.homes for x in variables):
             return None
         made = self._program.variable(v.shape, v.dtype)
         group.steps.append(Step(replace(maker.call, results=made), maker.extent, [*maker.operands], maker.place))

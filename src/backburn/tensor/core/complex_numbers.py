@@ -104,6 +104,15 @@ def _turned(x: Any, name: str, up: bool) -> Any:
     return x
 
 
+def _sigmoid(x: Any) -> Any:
+    """``1 / (1 + exp(-x))`` by the exponential that does not overflow, which keeps the digits of small results."""
+    from backburn.tensor.core.dispatch import call
+
+    falling = call("less", call("real", x), 0.0)
+    power = call("exp", call("where", falling, x, call("neg", x)))
+    return call("div", call("where", falling, power, 1.0), call("add", power, 1.0))
+
+
 #: What takes the place of operations of one operand for complex numbers.
 INSTEAD: dict[str, Callable[[Any], Any]] = {
     "abs": _call("modulus"),
@@ -111,4 +120,5 @@ INSTEAD: dict[str, Callable[[Any], Any]] = {
     "atan": lambda x: _turned(x, "atanh", up=True),
     "asinh": lambda x: _turned(x, "asin", up=False),
     "tanh": lambda x: _turned(x, "tan", up=False),
+    "sigmoid": _sigmoid,
 }

@@ -214,8 +214,9 @@ def accept_dtype(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -
         return _default_float(operands)
     if dtype.kind == "complex":
         raise complex_numbers.closed(name, operands)
-    takes = " and ".join(KINDS[c] for c in kinds if c != "C")
-    advice = "dequantize it first" if dtype.kind == "quantized" else "cast it with astype(...)"
+    takes = " and ".join(KINDS[c] for c in kinds if c != "C") or "complex"
+    advice = "cast it with astype(...)" if takes != "complex" else "cast it with astype('complex64')"
+    advice = "dequantize it first" if dtype.kind == "quantized" else advice
     raise DTypeError(f"{name}: takes {takes} tensors, not {dtype.kind}; {advice}. Operands: {describe(operands)}")
 
 

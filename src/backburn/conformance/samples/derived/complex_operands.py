@@ -20,6 +20,8 @@ FIRST = 3000
 LARGEST = 1e30
 #: The modes of scattering that compare or multiply, as no complex numbers are.
 CLOSED_MODES = frozenset({"mul", "min", "max"})
+#: Operands that are tolerances.
+REAL = frozenset({"rtol"})
 #: The most samples of an operation.
 MOST = 9
 
@@ -60,7 +62,10 @@ def complex_sample(name: str, sample: Sample) -> Sample | None:
     sample = replace(sample, gradients=None, relative=False, exact=False)
     if name == "complex":
         return replace(sample, smooth=3)
-    operands = map_operands(sample.operands, lambda o: with_imaginary(o) if is_float(o) else o)
+    operands = [
+        o if parameter in REAL else map_operands([o], lambda o: with_imaginary(o) if is_float(o) else o)[0]
+        for parameter, o in zip(OPERATIONS[name].operands, sample.operands, strict=False)
+    ]
     if "prod" in name and any(o.size > 100 or np.abs(o).max(initial=0) > 100 for o in given):
         operands = map_operands(operands, lambda o: o / np.abs(o) if is_inexact(o) else o)
     if name == "cholesky":
