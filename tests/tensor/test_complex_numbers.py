@@ -189,6 +189,14 @@ def test_sigmoid_of_large_numbers_and_its_gradient() -> None:
     np.testing.assert_allclose(slope.numpy(), (bb.sigmoid(x) * bb.sigmoid(-x)).numpy(), rtol=1e-12)
 
 
+def test_where_of_python_complex_numbers() -> None:
+    chosen = bb.asarray([True, False])
+    for first, second, expected in ((1j, 0.0, [1j, 0]), (2, 1 - 1j, [2, 1 - 1j]), (1j, 2j, [1j, 2j])):
+        found = bb.where(chosen, first, second)
+        assert (found.dtype, found.tolist()) == (bb.complex64, expected)
+    assert np.asarray(z, np.complex64).dtype == np.complex64
+
+
 def test_missing_values_and_random_orders() -> None:
     x = bb.asarray([1 + 2j, complex(np.nan, 0), 3j])
     assert (bb.nansum(x).item(), bb.nanprod(x).item(), bb.nanmean(x).item()) == (1 + 5j, -6 + 3j, 0.5 + 2.5j)
@@ -296,6 +304,8 @@ REFUSED: list[tuple[Callable[[], Any], type[BackburnError], str]] = [
     (lambda: bb.asarray([1j], backend=REAL_ONLY), Unsupported, "has no complex64 tensors"),
     (lambda: bb.ones(2, backend=REAL_ONLY) * 1j, Unsupported, "has no complex64 tensors"),
     (lambda: bb.zeros(2, dtype="complex64", backend=REAL_ONLY), Unsupported, "has no complex64 tensors"),
+    (lambda: np.asarray(z, np.float32), DTypeError, r"float32 holds no complex numbers: bb.real\(x\)"),
+    (lambda: np.asarray(z, int), DTypeError, "int64 holds no complex numbers"),
     (lambda: bb.view_as_real(x_real), DTypeError, "view_as_real: takes complex tensors, not float; cast it with"),
     (lambda: optim.SGD(1j), ArgumentError, "lr"),  # type: ignore[arg-type]
 ]

@@ -271,7 +271,7 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
 
 
 @method
-def lerp(x: Tensor | Scalar, y: Tensor | Scalar, /, weight: Tensor | Scalar) -> FloatTensor:
+def lerp(x: Tensor | Number, y: Tensor | Number, /, weight: Tensor | Number) -> FloatTensor:
     """``(1 - weight) * x + weight * y``: exactly ``x`` at weight 0 and ``y`` at weight 1.
 
     At least one of ``x`` and ``y`` must be a tensor.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backburn.base.contexts import default_float
 from backburn.base.errors import ArgumentError
 from backburn.tensor.core.dispatch import (
+    Number,
     Scalar,
     binary,
     call,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @method
-def pow(x: Tensor | Scalar, y: Tensor | Scalar, /) -> Tensor:
+def pow(x: Tensor | Number, y: Tensor | Number, /) -> Tensor:
     """``x ** y``. ``0 ** 0`` is 1; a negative float to a non-integral power is NaN.
 
     The derivative for ``y`` is 0 where ``x`` is 0 and ``y`` is not negative, and NaN where ``x`` is negative. Integers

@@ -18,6 +18,7 @@ from backburn.base.dtypes import DType, int64, promote
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.hints.arguments import explained, plain_signature, refuse
 from backburn.tensor.core.dispatch import (
+    Number,
     Scalar,
     accept_dtype,
     as_number,
@@ -121,7 +122,7 @@ def take(x: T, indices: Indices, /, axis: int | None = None, *surplus: Never, **
 @method
 @plain_signature
 def index_add(
-    x: T, indices: Indices, values: Tensor | Scalar, /, axis: int, *surplus: Never, **wrong: Never
+    x: T, indices: Indices, values: Tensor | Number, /, axis: int, *surplus: Never, **wrong: Never
 ) -> T:  # fmt: skip
     """``x`` with the entries of ``values`` along ``axis`` added at ``indices`` (1-d).
 
@@ -139,7 +140,7 @@ def index_add(
 @method
 @plain_signature
 def index_copy(
-    x: T, indices: Indices, values: Tensor | Scalar, /, axis: int, *surplus: Never, **wrong: Never
+    x: T, indices: Indices, values: Tensor | Number, /, axis: int, *surplus: Never, **wrong: Never
 ) -> T:  # fmt: skip
     """``x`` with its entries at ``indices`` (1-d) along ``axis`` replaced by those of ``values``.
 
@@ -236,7 +237,7 @@ def take_along_axis(x: T, indices: Indices, /, axis: int = -1, *surplus: Never, 
 @method
 @explained
 def scatter(
-    x: T, indices: Indices, values: Tensor | Scalar, /, axis: int, *, mode: str = "assign", include_self: bool = True
+    x: T, indices: Indices, values: Tensor | Number, /, axis: int, *, mode: str = "assign", include_self: bool = True
 ) -> T:
     """``x`` with ``values`` written at ``indices`` along ``axis``; the writing counterpart of :func:`take_along_axis`.
 
@@ -324,7 +325,7 @@ def gather_nd(x: T, indices: Indices, /) -> T:
 
 
 def scatter_nd(
-    x: T, indices: Indices, values: Tensor | Scalar, /, *, mode: str = "assign", include_self: bool = True
+    x: T, indices: Indices, values: Tensor | Number, /, *, mode: str = "assign", include_self: bool = True
 ) -> T:
     """``x`` with entries written at positions; the writing counterpart of :func:`gather_nd`.
 

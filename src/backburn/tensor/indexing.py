@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Tensor")
 Scalar = bool | int | float
+Number = bool | int | float | complex
 Shape = tuple[int, ...]
 
 
@@ -139,15 +140,15 @@ class AtIndex(Generic[T]):
         self._x = x
         self._key = key
 
-    def set(self, value: Tensor | Scalar, /) -> T:
+    def set(self, value: Tensor | Number, /) -> T:
         """A copy with these elements replaced by ``value``."""
         return _write(self._x, self._key, value, "assign")
 
-    def add(self, value: Tensor | Scalar, /) -> T:
+    def add(self, value: Tensor | Number, /) -> T:
         """A copy with ``value`` added to these elements."""
         return _write(self._x, self._key, value, "add")
 
-    def multiply(self, value: Tensor | Scalar, /) -> T:
+    def multiply(self, value: Tensor | Number, /) -> T:
         """A copy with these elements multiplied by ``value``."""
         return _write(self._x, self._key, value, "mul")
 

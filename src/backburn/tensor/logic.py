@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backburn.tensor.arithmetic import abs, add, multiply, subtract
-from backburn.tensor.core.dispatch import Scalar, binary, call, promote_operands, tensor_operand
+from backburn.tensor.core.dispatch import Number, Scalar, binary, call, promote_operands, tensor_operand
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.methods import method
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # ---- comparisons ----
 
 
-def equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
+def equal(x: Tensor | Number, y: Tensor | Number, /) -> BoolTensor:
     """``x == y``, of numbers or booleans; False where either is NaN.
 
     >>> import backburn as bb
@@ -35,7 +35,7 @@ def equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
     return binary("equal", x, y)
 
 
-def not_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
+def not_equal(x: Tensor | Number, y: Tensor | Number, /) -> BoolTensor:
     """``x != y``, of numbers or booleans; True where either is NaN.
 
     >>> import backburn as bb
@@ -87,7 +87,7 @@ def greater_equal(x: Tensor | Scalar, y: Tensor | Scalar, /) -> BoolTensor:
 
 @method
 def isclose(
-    x: Tensor | Scalar, y: Tensor | Scalar, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    x: Tensor | Number, y: Tensor | Number, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> BoolTensor:
     """Whether ``|x - y| <= atol + rtol * |y|``; infinities are close to themselves, NaN to NaN with ``equal_nan``.
 
@@ -110,7 +110,7 @@ def isclose(
 
 @method
 def allclose(
-    x: Tensor | Scalar, y: Tensor | Scalar, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    x: Tensor | Number, y: Tensor | Number, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """Whether all elements are close, in the sense of :func:`isclose`; a Python bool.
 

@@ -169,7 +169,7 @@ def _repeat(x: Any, repeats: int | Sequence[int] | Tensor, axis: int | None) -> 
 @method
 @explained
 def pad(
-    x: T, widths: int | Sequence[int] | Sequence[Sequence[int]], /, *, mode: str = "constant", value: float = 0
+    x: T, widths: int | Sequence[int] | Sequence[Sequence[int]], /, *, mode: str = "constant", value: complex = 0
 ) -> T:
     """``x`` with more elements at the ends of its axes.
 

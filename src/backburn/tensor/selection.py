@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.contexts import default_float
+from backburn.base.dtypes import DType, complex_of
 from backburn.base.errors import DTypeError
 from backburn.tensor.core.dispatch import call, create, fit, kind_operand, operand, promote_operands, tensor_operand
 from backburn.tensor.core.messages import describe
@@ -25,7 +26,7 @@ def _condition(name: str, value: Any) -> BoolTensor:
     return x
 
 
-def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
+def where(condition: Tensor, x1: Tensor | complex, x2: Tensor | complex, /) -> Tensor:
     """``x1`` where ``condition`` is true, else ``x2``, in their promoted dtype; the three broadcast.
 
     Elements that are not selected receive a gradient of 0, whatever their value: ``where(x > 0, x, 1.0)`` inside a
@@ -42,14 +43,16 @@ def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tenso
         first, second = (operand("where", x, (condition, x1, x2)) for x in (x1, x2))
         kinds = {type(first), type(second)}
         k = chosen.backend
-        dtype = default_float(k) if float in kinds else k.int_dtype if int in kinds else chosen.dtype
+        dtype: DType = default_float(k) if float in kinds else k.int_dtype if int in kinds else chosen.dtype
+        if complex in kinds:
+            dtype = complex_of(default_float(k))
         x1 = create("full", k, shape=(), value=fit(first, dtype), dtype=dtype)
         x2 = fit(second, dtype)
     return call("where", chosen, *promote_operands("where", x1, x2))
 
 
 @method
-def masked_fill(x: Tensor, mask: Tensor, value: Tensor | float, /) -> Tensor:
+def masked_fill(x: Tensor, mask: Tensor, value: Tensor | complex, /) -> Tensor:
     """``x`` with ``value``, a number or a tensor, where ``mask`` is true; the three broadcast. See :func:`where`.
 
     >>> import backburn as bb

@@ -278,7 +278,7 @@ def calls(x: FloatTensor) -> None:
     any_module(x, 2.0)
 
 
-def complex_numbers(z: bb.ComplexTensor, x: FloatTensor) -> None:
+def complex_numbers(z: bb.ComplexTensor, x: FloatTensor, i: IntTensor) -> None:
     assert_type(z + 1.0, bb.ComplexTensor)
     assert_type(2j * z, bb.ComplexTensor)
     assert_type(x * z, bb.ComplexTensor)
@@ -290,6 +290,15 @@ def complex_numbers(z: bb.ComplexTensor, x: FloatTensor) -> None:
     assert_type(bb.conj(z), bb.ComplexTensor)
     assert_type(bb.complex(x, 1.0), bb.ComplexTensor)
     assert_type(-z, bb.ComplexTensor)
+    assert_type(z.at[0].set(1j).at[1].add(2j), bb.ComplexTensor)
+    assert_type(bb.scatter(z, i, 1j, axis=0), bb.ComplexTensor)
+    assert_type(bb.index_add(z, i, 1j, axis=0), bb.ComplexTensor)
+    assert_type(bb.pad(z, 1, value=1j), bb.ComplexTensor)
+    bb.where(z == 1j, z, 1j)
+    bb.where(bb.isclose(z, 1j), 1j, 0)
+    bb.masked_fill(z, z != 0, 1j)
+    bb.lerp(z, bb.pow(z, 1j), 0.5j)
+    assert_type(bb.equal(z, 1j), BoolTensor)
 
 
 def builtins(x: FloatTensor, i: IntTensor) -> None:

@@ -493,6 +493,11 @@ def to_array(x: Any, dtype: Any, copy: bool | None) -> Any:
     if copy is False:
         raise ArgumentError("__array__: a tensor's memory is not shared with NumPy; copy=False cannot be met")
     array = to_host(x)
+    if dtype is not None and array.dtype.kind == "c" and np.dtype(dtype).kind in "fiub":
+        raise DTypeError(
+            f"__array__: {np.dtype(dtype)} holds no complex numbers: bb.real(x), bb.imag(x) and bb.abs(x) are real. "
+            f"Operand: {describe((x,))}"
+        )
     return array if dtype is None else array.astype(dtype)
 
 
