@@ -513,3 +513,11 @@ def test_a_masked_array_is_refused() -> None:
         ArgumentError, match=r"a tensor has no mask, and this array has one: write array\.filled\(value\)"
     ):
         bb.asarray(np.ma.array([1.0, 2.0], mask=[False, True]))
+
+
+@pytest.mark.parametrize("ragged", [[[1.0, 2.0], [3.0]], [[1.0], 2.0], [[[1.0]], [[1.0, 2.0]]]])
+def test_lists_of_different_lengths_are_told_in_plain_words(ragged: Any) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"the nested lists do not form an array \(their lengths or depths differ\)$"
+    ):
+        bb.asarray(ragged)

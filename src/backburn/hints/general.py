@@ -41,7 +41,7 @@ METHODS = {
     "less": "x < y",
     "less_equal": "x <= y",
     "long": "x.astype('int64')",
-    "mH": "x.mT",
+    "mH": "bb.conj(x).mT",
     "nelement": "x.size",
     "new_ones": "bb.ones(shape, dtype=x.dtype, backend=x.backend)",
     "new_zeros": "bb.zeros(shape, dtype=x.dtype, backend=x.backend)",

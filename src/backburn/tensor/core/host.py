@@ -174,7 +174,8 @@ def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
     except OverflowError as cause:  # a Python integer among arrays
         raise ArgumentError(f"asarray: {natural}, the dtype of the arrays, does not hold a number ({cause})") from cause
     except ValueError as cause:
-        raise ArgumentError(f"asarray: the nested lists do not form an array ({cause})") from cause
+        why = "their lengths or depths differ" if "inhomogeneous" in str(cause) else cause
+        raise ArgumentError(f"asarray: the nested lists do not form an array ({why})") from cause
     except (TypeError, RuntimeError) as cause:  # raised by another library's __array__
         what = f"asarray: {type(obj).__name__} does not become a NumPy array ({cause}){_bfloat16_hint(obj, cause)}"
         raise ArgumentError(what) from cause
