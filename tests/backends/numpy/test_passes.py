@@ -368,7 +368,7 @@ def test_comparisons_of_another_pass_are_made_again(monkeypatch: pytest.MonkeyPa
     assert differences(found, expected, "float32") == ""
     assert captured.plan().count("greater(") == 2
     assert captured.plan().count("pass ") == 2
-    plant(monkeypatch, partition.Partition, "_repeated", "one.operands, step.place", "one.operands[::-1], step.place")
+    plant(monkeypatch, partition.Partition, "_repeated", "[*one.operands], step", "[*one.operands[::-1]], step")
     found, _ = replayed(function, inputs, "capture(numpy)")
     assert differences(found, expected, "float32") != ""
 
@@ -540,6 +540,28 @@ def test_formulas_read_masks(monkeypatch: pytest.MonkeyPatch) -> None:
             found, captured = replayed(function, [x, ~mask], "capture(numpy)")
         assert differences(found, expected, "float32") == ""
         assert "bool" not in str(captured.plan()).partition("calls in no pass")[0]
+
+
+def test_masks_beside_comparisons_and_products_that_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons that are made once more have operands of their own."""
+    monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
+
+    def power(x: Any, y: Any) -> Any:
+        return bb.mean(bb.sin(bb.exp(bb.tanh(x)) ** y))
+
+    def clipped(x: Any, y: Any) -> Any:
+        return bb.mean(bb.sin(functional.softmin(functional.hardtanh(x * y), axis=1)))
+
+    def second(x: Any, y: Any) -> Any:
+        gradients = bb.grad(clipped, argnums=(0, 1))
+        return bb.grad(lambda *given: sum(bb.mean(g**2.0) for g in gradients(*given)), argnums=(0, 1))(x, y)
+
+    rng = np.random.default_rng(1)
+    for function, shapes in ((bb.grad(power, argnums=(0, 1)), [(16, 6)] * 2), (second, [(16, 1), (1, 6)])):
+        inputs = [rng.normal(size=s) for s in shapes]
+        expected, _ = replayed(lambda *x: [*function(*x)], inputs, "autodiff(capture(numpy, join=false))")  # noqa: B023
+        found, _ = replayed(lambda *x: [*function(*x)], inputs, "autodiff(capture(numpy))")  # noqa: B023
+        assert differences(found, expected, "float64") == ""
 
 
 def test_small_masks_and_those_of_updates_are_in_no_pass() -> None:

@@ -265,10 +265,12 @@ class Partition:
         for i, x in enumerate(step.operands):
             if not self._has_rows or not isinstance(x, Operand) or x.value.__class__ is not Variable:
                 continue
-            if x.value.dtype.kind == "bool" and (home := self.homes[x.value][0]).space == space:
+            if x.value.dtype.kind != "bool" or x.value not in self.homes:
+                continue
+            if (home := self.homes[x.value][0]).space == space:
                 one = next(s for s in _whole(home).steps if x.value in s.made)
                 again = self._program.variable(x.value.shape, x.value.dtype)
-                found.append(Step(replace(one.call, results=again), one.extent, one.operands, step.place))
+                found.append(Step(replace(one.call, results=again), one.extent, [*one.operands], step.place))
                 step.operands[i] = Operand(again, x.extent)
         return found
 
