@@ -72,6 +72,8 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
                 width = x.itemsize
                 is_double = width == 8 and count >= of_float64 and x.dtype.kind == "f"  # complex64 is as wide
                 if is_double or (width == 4 and count >= of_float32):
+                    if not x.flags.c_contiguous:
+                        return _in_memory_order(by_kernel, x)
                     found = run_small(name, x)
                     if found is not None or (found := run_kernel(name, x, dtype=x.dtype)) is not None:
                         return found
@@ -82,6 +84,17 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
             return again(operation, x)
 
     return by_kernel
+
+
+def _in_memory_order(function: Callable[[Array], Array], x: Array) -> Array:
+    """A function of an array that is not contiguous, by its axes in the order of memory, or else of a copy.
+
+    So all layouts have the same bits.
+    """
+    if (in_order := memory_ordered(x)) is None:
+        return function(np.ascontiguousarray(x))
+    (view,), back = in_order
+    return function(view).transpose(back)
 
 
 def kernel_sizes(name: str, target: str, level: str | None) -> dict[np.dtype[Any], int]:

@@ -705,7 +705,7 @@ def test_kernels_compute_functions_where_numpy_is_slower(
         seen.clear()
         np.testing.assert_allclose(function(x), ufunc(x.astype(np.float64)), rtol=4 * np.finfo(kind).eps)
         assert seen == ([count] if size is not None and count >= size else []), count
-        np.testing.assert_array_equal(function(x[::2]), ufunc(x[::2]))
+        np.testing.assert_array_equal(function(x[::2]), function(x[::2].copy()))
     assert function(np.array(0.5, kind)).shape == ()
 
 
