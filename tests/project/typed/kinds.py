@@ -292,7 +292,7 @@ def complex_numbers(z: bb.ComplexTensor, x: FloatTensor, i: IntTensor) -> None:
     assert_type(-z, bb.ComplexTensor)
     assert_type(z.at[0].set(1j).at[1].add(2j), bb.ComplexTensor)
     assert_type(bb.scatter(z, i, 1j, axis=0), bb.ComplexTensor)
-    assert_type(bb.index_add(z, i, 1j, axis=0), bb.ComplexTensor)
+    assert_type(bb.index_add(z, i[0], 1j, axis=0), bb.ComplexTensor)
     assert_type(bb.pad(z, 1, value=1j), bb.ComplexTensor)
     bb.where(z == 1j, z, 1j)
     bb.where(bb.isclose(z, 1j), 1j, 0)
