@@ -138,7 +138,7 @@ class Captured:
             v2: float32[64, 128] = add(v1, 1.0)
             v3: float32[64, 128] = tanh(v2)
           writes v3 (full)
-          32.8 kB read, 32.8 kB written: 65.5 kB in place of 0.2 MB by its calls one after the other
+          32.8 kB read, 32.8 kB written: 65.5 kB in place of 0.2 MB by its calls one after the other...
         """
         plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
         text = getattr(plans[-1].executable, "plan", None) if plans else None
