@@ -18,9 +18,12 @@ from backburn_numpy.runtime.memory import contiguous
 
 
 def pass_plan(call: Call) -> Plan | None:
-    """The plan of a pass; None if it has several portions."""
+    """The plan of a pass; None if it has several portions, or sums of columns beside other results."""
     one: Any = call.function
     if not isinstance(one, TilePass) or not one.is_small or any(prod(v.shape) > MOST for v in call.writes):
+        return None
+    extents = {extent for _, extent in one.results}
+    if Extent.COLUMN in extents and len(extents) > 1:  # memory of these was planned wrong
         return None
     size = one.dtype.itemsize
     divide: Any = compiled.kernel("divide_sums" if size == 4 else "divide_sums_double")
