@@ -192,7 +192,7 @@ def _whole(number: complex) -> int:
 sqrt = unary(cupy.sqrt, "sqrt")
 exp = unary(cupy.exp, "exp")
 exp2 = unary(cupy.exp2)
-# Of complex numbers near 0, CuPy's expm1 and log1p lose the digits for which there are these functions.
+# CuPy's complex expm1 and log1p lose near 0 the digits that these functions are there to keep.
 expm1 = or_for_complex(unary(cupy.expm1), complex_expm1)
 log = unary(cupy.log, "log")
 log2 = unary(cupy.log2)

@@ -118,7 +118,8 @@ class _Assembly:
         if len(masks) < 3 or registers < 10:
             raise Unsupported("more reductions than registers")
         self._body = Body(program, self._assembler, registers, masks, self._join)
-        self._turn = 0
+        #: The accumulator of a single vector; None: each of two vectors has its own.
+        self._turn: int | None = 0
         self._is_flat = not reductions and not {"row", "column", "sums"} & {*loop.arrays}
         wanted = [i for i, x in enumerate(loop.arrays) if x in ("some", "full", "column")]
         self._pointers = dict(zip(wanted, POINTERS, strict=False))
@@ -277,7 +278,7 @@ class _Assembly:
             if in_blocks:
                 a.set_number(END, min(end, BLOCK * loop.size))
             a.label("pair")
-            self._turn = -1
+            self._turn = None
             self._body.emit(self._place, is_pair=True)
             a.with_number(0, DONE, 2 * loop.bytes)
             if in_blocks:
@@ -398,10 +399,8 @@ class _Assembly:
     def _join(self, output: Output, x: int, mask: int) -> None:
         """Join a vector with an accumulator."""
         a, is_wide, kind = self._assembler, self._loop.bytes == 64, output.kind
-        to, used = (
-            self._sums[output.array][output.turn if self._turn < 0 else self._turn],
-            max(mask, 0) if is_wide else 0,
-        )
+        to = self._sums[output.array][output.turn if self._turn is None else self._turn]
+        used = max(mask, 0) if is_wide else 0
         name = "add" if kind == "sum" else kind
         if mask < 0 or is_wide:
             a.vector(name, to, x, to, mask=used)

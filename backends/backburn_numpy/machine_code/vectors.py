@@ -72,7 +72,7 @@ class Output:
     kind: str
     value: Vector
     array: int
-    #: Of which of two vectors of elements that follow one another.
+    #: The number, 0 or 1, of the vector of elements that it is of, where code has two in turns.
     turn: int
 
 

@@ -43,7 +43,7 @@ class Joined:
     reads: list[Value]
     writes: list[Value]
     arrays: list[Value]
-    #: Of the last of what it writes, sums of columns, room for those of a few rows.
+    #: The room for sums of a few rows, one for each of the sums of columns, which are the last that it writes.
     some: list[Value]
     code: Code
 

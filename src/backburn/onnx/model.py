@@ -42,7 +42,7 @@ class InputSpec:
 
 
 class Program:
-    """What never changes of a loaded model: the graph, and where its slots are filled from. No part of the tree."""
+    """The constant part of a loaded model, no part of its tree: the graph, and the sources of its slots."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from backburn.hints import add_hints
 from backburn.hints.numpy import AT
 from backburn.ops.index import canonical_slice, sliced
 from backburn.ops.rules.shapes import broadcast
-from backburn.tensor.core.dispatch import call, cast, kind_operand
+from backburn.tensor.core.dispatch import Number, Scalar, call, cast, kind_operand
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.wrapping import is_tensor
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from backburn.tensor.classes import Tensor
 
 T = TypeVar("T", bound="Tensor")
-Scalar = bool | int | float
-Number = bool | int | float | complex
 Shape = tuple[int, ...]
 
 

@@ -67,7 +67,7 @@ VALUE_KINDS = (
 GRADIENT_KINDS = (
     "gradient", "convention", "second_gradient", "recorded", "untracked", "fan_out", "reuse", "release"
 )  # fmt: skip
-#: Those of a backend with complex dtypes; the second and the third are of gradients.
+#: Kinds for backends with complex dtypes; the last two are of gradients.
 COMPLEX_KINDS = ("complex", "complex_gradient", "complex_second_gradient")
 LARGE_KINDS = ("large", "large_layout", "large_gradient", "memory", "threads")
 KIND_LETTERS = {kind: letter for letter, kind in LETTERS.items()}

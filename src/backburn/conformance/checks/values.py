@@ -192,7 +192,7 @@ def sensitivity(samples: SampleSet, sample: Sample, operands: list[Any], dtype: 
     found = np.maximum(found, np.median(found))
     terms = sum(a.size for a in flatten(exact) if is_inexact(a)) // base.size
     if dtype in ("float64", "complex128") and terms > 1:
-        # Of n terms: n roundings of their sum, and of the sum of their sizes.
+        # Adding n terms rounds n times, relative to their sum and to the sum of their sizes.
         share = terms * ROUNDING_ERROR / (4 * VALUE["float64"][0])
         found = found + share * (np.abs(base) + math.sqrt(terms) * found)
     return found

@@ -488,7 +488,7 @@ def svd_tangents(k: Any, t: Any, out: Any, x_shape: Any, instead: Any) -> Any:
     inverse = k.where(positive, masked_inverse(k, positive, k.reshape(s, (*s.shape[:-1], 1, inner))), float("nan"))
 
     def outside(first: Any, pushed: Any) -> Any:
-        """What turns vectors out of their space, if it is not the whole one."""
+        """The part that turns vectors out of the space that they span; None if that is the whole one."""
         return None if first.shape[-2] == inner else scaled(k, complement(k, first, pushed), inverse)
 
     def all_vectors(x: Any, first: Any, tangent: Any, out_of: Any) -> Any:
