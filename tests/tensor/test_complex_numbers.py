@@ -24,6 +24,7 @@ from backburn.errors import (
     ShapeError,
     Unsupported,
 )
+from backburn.ops.table import OPERATIONS
 
 RNG = np.random.default_rng(7)
 Z = RNG.normal(size=(2, 3)) + 1j * RNG.normal(size=(2, 3))
@@ -137,6 +138,8 @@ def test_branch_cuts_and_signs_of_zeros(name: str, dtype: str) -> None:
     grid = np.array([complex(a, b) for a in ends for b in ends], dtype)
     with np.errstate(all="ignore"):
         expected = FUNCTIONS[name](grid)
+    if name == "expm1":
+        expected.real += 0.0  # of -0 + 0j the standard has 0, and NumPy -0
     got = getattr(bb, name)(bb.asarray(grid)).numpy()
     finite = np.isfinite(expected)
     assert got.dtype == expected.dtype
@@ -145,6 +148,24 @@ def test_branch_cuts_and_signs_of_zeros(name: str, dtype: str) -> None:
         ours, theirs = getattr(got, part)[finite], getattr(expected, part)[finite]
         assert np.array_equal(np.signbit(ours), np.signbit(theirs))
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=8 * float(np.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_the_sign_of_zero_is_zero(dtype: str) -> None:
+    """Without a sign in either part, as the Array API has it, on NumPy and by the contract's body."""
+    zeros = np.array([complex(a, b) for a in (0.0, -0.0) for b in (0.0, -0.0)], dtype)
+    k = load_backend("numpy")
+    for found in (bb.sign(bb.asarray(zeros)).numpy(), OPERATIONS["phase"].body(k, zeros)):
+        assert not found.any()
+        assert not np.signbit(found.real).any()
+        assert not np.signbit(found.imag).any()
+
+
+def test_rounding_is_of_both_parts() -> None:
+    x = bb.asarray([1.5 + 2.5j, -0.5 - 1.5j, 3.14159 + 2.71828j], dtype="complex128")
+    assert bb.round(x).tolist() == [2 + 2j, -2j, 3 + 3j]
+    assert x.round(2).tolist() == [1.5 + 2.5j, -0.5 - 1.5j, 3.14 + 2.72j]
+    assert not bb.any(bb.vjp(bb.round, x)[1](bb.ones_like(x))[0] != 0)
 
 
 def test_exponentials_less_one_of_infinities() -> None:

@@ -43,10 +43,12 @@ def modulus(x: Array, /) -> Array:
 @implements("phase")
 def phase(x: Array, /) -> Array:
     size = modulus(x)
-    size[size == 0] = 1
+    none = size == 0
+    size[none] = 1
     out = empty(x.shape, x.dtype)
     np.divide(x.real, size, out=out.real)
     np.divide(x.imag, size, out=out.imag)
+    out[none] = 0
     return out
 
 

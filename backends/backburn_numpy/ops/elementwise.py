@@ -103,8 +103,10 @@ def log10(x: Array, /) -> Array:
 @implements("expm1")
 def expm1(x: Array, /) -> Array:
     out = cast_like(_expm1(upcast_half(x)), x)  # NumPy 2.3 loses the sign of a zero of float16
-    if x.dtype.kind == "c" and not (finite := np.isfinite(x)).all():
-        out = np.where(finite, out, np.exp(x) - 1)  # of infinities NumPy makes NaN
+    if x.dtype.kind == "c":
+        if not (finite := np.isfinite(x)).all():
+            out = np.where(finite, out, np.exp(x) - 1)  # of infinities NumPy makes NaN
+        out.real += 0.0  # of zeros NumPy keeps the sign, and the standard has 0
     return out
 
 

@@ -90,7 +90,8 @@ class ComplexNumbers(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x / |x|``, and 0 at 0, where the gradient is 0 too. NaN for infinite ``x``."""
         size = self.modulus(x)
         size = self.where(self.equal(size, 0.0), 1.0, size)
-        return self.complex(self.div(self.real(x), size), self.div(self.imag(x), size))
+        found = self.complex(self.div(self.real(x), size), self.div(self.imag(x), size))
+        return self.where(self.equal(x, 0.0), 0.0, found)  # whatever the signs of the zeros
 
     gradient_rule(phase, x=grad_phase)
     tangent(phase, x=lambda k, t, x, out: turned(k, out, k.imag(k.mul(k.conj(out), t)), x))

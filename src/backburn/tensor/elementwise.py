@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backburn.base.contexts import default_float
 from backburn.base.errors import ArgumentError
+from backburn.tensor.core.complex_numbers import by_parts
 from backburn.tensor.core.dispatch import (
     Number,
     Scalar,
@@ -401,6 +402,8 @@ def ceil(x: T, /) -> T:
 def round(x: T, /, decimals: int = 0) -> T:
     """The nearest value with ``decimals`` decimal places; ties go to the even one. The derivative is 0.
 
+    Of complex numbers both parts are rounded.
+
     A negative number rounds floats to tens, hundreds and so on; for integers it raises :class:`ArgumentError`. With
     ``decimals``, the product of ``x`` and a power of ten is rounded, as in NumPy.
 
@@ -421,6 +424,8 @@ def round(x: T, /, decimals: int = 0) -> T:
                 f"astype(...). Operand: {describe((x,))}"
             )
         return x
+    if is_tensor(x) and x.dtype.kind == "complex":
+        return by_parts(lambda part: round(part, places))(x)
     y, power = float_operand("round", x), 10.0 ** min(abs(places), 308)
     wide: Any = upcast_half(y)
     if places < 0:

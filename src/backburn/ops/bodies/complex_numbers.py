@@ -13,7 +13,7 @@ def expm1(k: Any, x: Any) -> Any:
     a, b = k.real(x), k.imag(x)
     half = k.sin(k.mul(b, 0.5))
     real = k.sub(k.mul(k.expm1(a), k.cos(b)), k.mul(k.mul(half, half), 2.0))
-    found = k.complex(real, k.mul(k.exp(a), k.sin(b)))
+    found = k.complex(k.add(real, 0.0), k.mul(k.exp(a), k.sin(b)))  # a real part that is 0 is not -0
     return k.where(k.isfinite(x), found, k.sub(k.exp(x), 1.0))
 
 

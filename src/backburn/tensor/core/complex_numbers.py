@@ -113,10 +113,22 @@ def _sigmoid(x: Any) -> Any:
     return call("div", call("where", falling, power, 1.0), call("add", power, 1.0))
 
 
+def by_parts(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of real tensors as one of complex tensors: of the real and of the imaginary part."""
+
+    def instead(x: Any) -> Any:
+        from backburn.tensor.core.dispatch import call
+
+        return call("complex", function(call("real", x)), function(call("imag", x)))
+
+    return instead
+
+
 #: What takes the place of operations of one operand for complex numbers.
 INSTEAD: dict[str, Callable[[Any], Any]] = {
     "abs": _call("modulus"),
     "sign": _call("phase"),
+    "round": by_parts(_call("round")),
     "atan": lambda x: _turned(x, "atanh", up=True),
     "asinh": lambda x: _turned(x, "asin", up=False),
     "tanh": lambda x: _turned(x, "tan", up=False),
