@@ -19,8 +19,6 @@ from tests.backends.cupy.emulation.passes import (
     operands,
     passed,
     plain,
-    range_of_rows,
-    softmax,
 )
 
 import backburn as bb
@@ -60,8 +58,9 @@ def test_values(on: EmulatedRunner, dtype: str, name: str, shape: tuple[int, ...
     with np.errstate(all="ignore"):
         found, captured = passed(on, function, *arrays)
         close(found, plain(function, *arrays), dtype)
-    assert "computed by CUDA" in str(captured.plan())
-    assert any(kernel.startswith("pass_") for kernel in on.launched)
+    if len(shape) > 1 and shape[0] > 1 and shape[-1] <= (4096 if dtype == "float32" else 2048):
+        assert "computed by CUDA" in str(captured.plan())
+        assert any(kernel.startswith("pass_") for kernel in on.launched)
 
 
 @EITHER
@@ -101,7 +100,8 @@ def test_numbers_of_rows_keep_their_digits(on: EmulatedRunner, dtype: str) -> No
         x = (np.random.default_rng(1).normal(size=shape) + 1000).astype(dtype)
         found, _ = passed(on, sums, x)
         for one, other in zip(found, plain(sums, x), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1.01 * float(np.finfo(dtype).eps) * (1 if dtype == "float32" else 4))
+            scale = 1.01 if dtype == "float32" else 4.0
+            np.testing.assert_allclose(one, other, rtol=scale * float(np.finfo(dtype).eps))
 
 
 @EITHER
