@@ -142,14 +142,15 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """The version of each NVIDIA library in use, or why it is not and what is used instead.
+        """The version of each NVIDIA library in use, or why it is not and what is used instead; what computes passes.
 
         Determined once, by this property or by the first operation that would use them.
         """
         from backburn_cupy import cublaslt, cudnn
 
         with self.device_context():
-            return {"cuBLASLt": cublaslt.words(), "cuDNN": cudnn.found().words}
+            passes = "CUDA, a kernel for each pass of a recorded step, on capture(cupy)"
+            return {"cuBLASLt": cublaslt.words(), "cuDNN": cudnn.found().words, "passes": passes}
 
     @classmethod
     def devices(cls) -> list[str]:

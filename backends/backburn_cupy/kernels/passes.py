@@ -148,14 +148,13 @@ class PassKernel:
         arguments = [on.xp.ascontiguousarray(x) for x in inputs]
         arguments += [x for x in outputs if x is not None]
         columns = len(self._sums) * space.width
-        if self._sums:
-            of_groups, totals = on.xp.ndarray((self._groups, columns), "float64"), on.xp.ndarray((columns,), dtype)
-            arguments.append(of_groups)
+        of_groups = [on.xp.ndarray((self._groups, columns), "float64")] if self._sums else []
         sizes = (space.rows, space.width, space.rest)
-        on.run(self.family, self.kernel, self._grid, self._block, *arguments, *self._numbers, *sizes)
+        on.run(self.family, self.kernel, self._grid, self._block, *arguments, *of_groups, *self._numbers, *sizes)
         if self._sums:
+            totals = on.xp.ndarray((columns,), dtype)
             grid, block = geometry.ceil_div(columns, geometry.WARP), (geometry.WARP, geometry.WARP)
-            on.run("passes", f"sum_groups<{self._type}>", grid, block, of_groups, totals, self._groups, columns)
+            on.run("passes", f"sum_groups<{self._type}>", grid, block, *of_groups, totals, self._groups, columns)
             for i, (place, _) in enumerate(self._sums):
                 outputs[place] = totals[i * space.width : (i + 1) * space.width].reshape(plan.outputs[place].shape)
         return outputs

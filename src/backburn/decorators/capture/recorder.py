@@ -50,7 +50,8 @@ class Capture(Wrapper):
     ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay gives the bits that the step gives.
     Small products of a loop's steps are joined, too. Other calls cost a little more than those of the wrapped backend.
 
-    Raises :class:`SpecError` around a backend that records by itself.
+    Around a backend that records by itself and has ``compile``, as in ``capture(cupy)``, calls are joined, and that
+    backend records what is left. Raises :class:`SpecError` around any other that records by itself.
 
         >>> import backburn as bb
         >>> train = bb.capture(lambda state, x: (state + x, state * x))

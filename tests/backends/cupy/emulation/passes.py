@@ -50,12 +50,10 @@ class Faulty(EmulatedRunner):
 
 def passed(on: Any, function: Callable[..., Any], *arrays: Any) -> tuple[list[Any], Any]:
     """The results of a replay of a function of tensors, and the captured function."""
-    k = OverCuda()
-    k.runner = on
+    OverCuda.runner = on
     captured = bb.capture(function, state=False, on_fallback="error")
-    given = [bb.asarray(x, backend=Capture(k)) for x in arrays]
-    for _ in range(3):
-        found = captured(*given)
+    given = [bb.asarray(x, backend=Capture(OverCuda())) for x in arrays]
+    found = [captured(*given) for _ in range(3)][-1]
     assert captured.reason == ""
     return [x.numpy() for x in flatten(found)[0]], captured
 
