@@ -240,7 +240,7 @@ inline void add_doubles(Table& t) {
 #define COMPARE_FLOATS(...) compare_ftz<__VA_ARGS__>
 inline void add_floats(Table& t) {  // with .ftz, as CuPy asks for
   typedef float S;
-  t["add.ftz.f32"] = {binary_ftz<F(S a, S b) { return a + b; }>};
+  t["add.ftz.f32"] = t["add.rn.ftz.f32"] = {binary_ftz<F(S a, S b) { return a + b; }>};
   t["sub.ftz.f32"] = {binary_ftz<F(S a, S b) { return a - b; }>};
   t["mul.ftz.f32"] = t["mul.rn.ftz.f32"] = {binary_ftz<F(S a, S b) { return a * b; }>};
   t["div.rn.ftz.f32"] = {binary_ftz<F(S a, S b) { return a / b; }>};
@@ -248,6 +248,7 @@ inline void add_floats(Table& t) {  // with .ftz, as CuPy asks for
   t["fma.rm.ftz.f32"] = {ternary_ftz<fma_down>};
   t["sqrt.rn.ftz.f32"] = {unary_ftz<F(S a) { return std::sqrt(a); }>};
   t["rcp.rn.ftz.f32"] = t["rcp.approx.ftz.f32"] = {unary_ftz<F(S a) { return 1 / a; }>};
+  t["rsqrt.approx.ftz.f32"] = {unary_ftz<F(S a) { return 1 / std::sqrt(a); }>};
   t["ex2.approx.ftz.f32"] = {unary_ftz<F(S a) { return std::exp2(a); }>};
   t["lg2.approx.ftz.f32"] = {unary_ftz<F(S a) { return std::log2(a); }>};
   t["max.ftz.f32"] = {binary_ftz<largest<S>>}, t["min.ftz.f32"] = {binary_ftz<smallest<S>>};
