@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from tests.backends.cupy.emulation.emulated import EmulatedRunner, of_pass
+from tests.backends.cupy.emulation.operands import TOLERANCE
 from tests.backends.cupy.stand_in import compiled
 
 import backburn as bb
@@ -78,6 +79,18 @@ def plain(function: Callable[..., Any], *arrays: Any) -> list[Any]:
 def gradients(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     """The value of a function, and its gradients for so many arguments."""
     return bb.value_and_grad(function, argnums=tuple(range(count)))
+
+
+def close(found: list[Any], expected: list[Any], dtype: str, scale: float = 4.0) -> None:
+    """Fail unless results agree up to rounding, relative to the largest of each."""
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == dtype
+        finite = np.isfinite(other)
+        np.testing.assert_array_equal(one[~finite], other[~finite])
+        largest = np.abs(other[finite]).max(initial=1e-30)
+        np.testing.assert_allclose(one[finite], other[finite], rtol=0, atol=scale * TOLERANCE[dtype] * largest)
 
 
 # ---- what passes are made of ----

@@ -10,11 +10,11 @@ import pytest
 from tests.backends.cupy.emulation import nvrtc
 from tests.backends.cupy.emulation.emulated import EmulatedRunner
 from tests.backends.cupy.emulation.nvrtc import CUPYS
-from tests.backends.cupy.emulation.operands import TOLERANCE
 from tests.backends.cupy.emulation.passes import (
     CASES,
     Faulty,
     Noting,
+    close,
     gradients,
     layer_norm,
     operands,
@@ -34,18 +34,6 @@ SHAPES = [
     *((2, 256), (5, 3, 35), (256, 2), (200, 3), (3, 255), (2, 257), (7, 260), (3, 1023), (70, 33)),
     *((2, 4096), (2, 4095), (2, 4094), (1, 700), (1, 5001), (600,), (3, 5000)),
 ]
-
-
-def close(found: list[Any], expected: list[Any], dtype: str, scale: float = 4.0) -> None:
-    """Fail unless results agree up to rounding, relative to the largest of each."""
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        assert one.shape == other.shape
-        assert one.dtype == dtype
-        finite = np.isfinite(other)
-        np.testing.assert_array_equal(one[~finite], other[~finite])
-        largest = np.abs(other[finite]).max(initial=1e-30)
-        np.testing.assert_allclose(one[finite], other[finite], rtol=0, atol=scale * TOLERANCE[dtype] * largest)
 
 
 @EITHER

@@ -287,6 +287,7 @@ inline void add_conversions(Table& t) {
   t["cvt.rzi.s64.f64"] = {op<s64, to_integer<s64>, double>};
   t["cvt.rni.s32.f64"] = {op<s32, to_nearest_integer<s32>, double>};
   t["cvt.rni.ftz.s32.f32"] = {op<s32, F(float a) { return to_nearest_integer<s32>(flushed(a)); }, float>};
+  t["cvt.rzi.ftz.s32.f32"] = {op<s32, F(float a) { return to_integer<s32>(flushed(a)); }, float>};
   t["cvt.f32.f16"] = {op<float, widened, Half>};
   t["cvt.rn.f16.f32"] = {op<u16, to_half, float>}, t["cvt.rn.bf16.f32"] = {op<u16, to_bfloat, float>};
   t["cvt.rn.f16x2.f32"] = {op<u32, F(float a, float b) { return u32(to_half(a)) << 16 | to_half(b); }, float, float>};
