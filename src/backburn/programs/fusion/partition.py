@@ -328,10 +328,10 @@ class Partition:
         if dtype.bits < 32 and (
             not self._has_rows
             or name == "fuse"
-            or prod(result.shape) < MIN_ELEMENTS_OF_ROWS
+            or prod(result.shape) < MIN_ELEMENTS
             or not self._state.isdisjoint(call.writes)
         ):  # a formula rounds once, at its end: an intermediate overflow would be lost
-            raise NotJoined("formulas and updates of the state have no 16-bit floats")
+            raise NotJoined("it has few elements, or updates the state, for 16-bit floats")
         if self._has_rows and (found := self._of_rows(call, arrays, dtype)) is not None:
             return found
         space = Space(prod(result.shape[:-1]), result.shape[-1] if result.shape else 1, dtype)
