@@ -188,8 +188,7 @@ class Walk:
 
         captured = bb.capture(function, state=False, on_fallback="error")
         x, scale = bb.ones((40, 33), backend="capture(cupy)"), bb.ones(33, backend="capture(cupy)")
-        for _ in range(3):
-            shapes = [out.shape for out in captured(x, scale)]
+        shapes = [[out.shape for out in captured(x, scale)] for _ in range(3)][-1]
         if shapes != [(40, 33), (33,), (), (40, 33)]:
             self.failed[where] = f"the results have the shapes {shapes}"
         if not any(name.startswith("pass_") for name in self.k.runner._functions):
