@@ -117,6 +117,7 @@ def test_there_are_enough_checks_and_their_ids_are_unique() -> None:
         assert check.title
 
 
+@pytest.mark.slow
 def test_checks_are_the_same_in_every_process() -> None:
     program = "from backburn.conformance import checks; from backburn.backend import load_backend\n"
     program += "print(sum(c.seed for c in checks(load_backend('numpy'), quick=True)))"
@@ -178,6 +179,7 @@ def test_logarithms_to_base_10_are_exact_in_every_layout() -> None:
         np.testing.assert_array_equal(NUMPY.log10(x.astype(np.float32)), np.round(np.log10(x)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["autodiff(numpy)", "autodiff(autodiff(numpy))", "null", "autodiff(null)"])
 def test_what_ships_passes(spec: str) -> None:
     report = check_backend(spec, quick=spec != "null")
@@ -242,6 +244,7 @@ class Losing(NumpyBackend):
 """
 
 
+@pytest.mark.slow
 def test_a_device_that_is_lost_fails_no_further_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call fails until the process ends, as after an illegal access of CUDA."""
     (tmp_path / "losing_backend.py").write_text(LOSING)
@@ -619,6 +622,7 @@ def test_a_report_shows_failures_and_widened_tolerances() -> None:
         assert "k.tanh(1)" in page
 
 
+@pytest.mark.slow
 def test_progress_is_told() -> None:
     seen: list[tuple[str, int, int]] = []
     report = check_backend(
@@ -714,6 +718,7 @@ def test_null_knows_shapes_and_memory_without_values() -> None:
 # ---- the backends of others ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "target"),
     [("array_api_strict", "backburn_array_api_strict:StrictBackend"), ("torch", "backburn_torch:TorchBackend")],
