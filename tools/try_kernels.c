@@ -1,8 +1,9 @@
-/* Calls element-wise kernels of a library, and products in two threads, and prints a checksum of what each computes;
- * try_kernels.py compiles it.
+/* Calls element-wise kernels of a library, products in two threads, and machine code, and prints a checksum of what each
+ * computes; try_kernels.py compiles it.
  *
- *     try_kernels PROCESSOR LIBRARY KERNEL...
+ *     try_kernels PROCESSOR LIBRARY CODE KERNEL...
  *
+ * CODE is a file with a loop of try_kernels.py's, or "none".
  * Numbers come from integers, so that they are the same on every machine; NaN are made alike, whose signs are the
  * processor's choice. */
 #include <stdint.h>
@@ -28,9 +29,18 @@ static void in_two_threads(Work *work, void *here, void *there) {
 }
 static void *opened(const char *path) { return (void *)LoadLibraryA(path); }
 static void *found(void *library, const char *name) { return (void *)GetProcAddress((HMODULE)library, name); }
+static void *executable(const void *code, size_t size) {
+    void *made = VirtualAlloc(NULL, size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+    DWORD before;
+    if (!made) return NULL;
+    memcpy(made, code, size);
+    if (!VirtualProtect(made, size, PAGE_EXECUTE_READ, &before)) return NULL;
+    return FlushInstructionCache(GetCurrentProcess(), made, size) ? made : NULL;
+}
 #else
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/mman.h>
 static void *started(void *start) { return ((Start *)start)->work(((Start *)start)->context), NULL; }
 static void in_two_threads(Work *work, void *here, void *there) {
     Start start = {work, there};
@@ -41,6 +51,12 @@ static void in_two_threads(Work *work, void *here, void *there) {
 }
 static void *opened(const char *path) { return dlopen(path, RTLD_NOW); }
 static void *found(void *library, const char *name) { return dlsym(library, name); }
+static void *executable(const void *code, size_t size) {
+    void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return NULL;
+    memcpy(made, code, size);
+    return mprotect(made, size, PROT_READ | PROT_EXEC) ? NULL : made;
+}
 #endif
 
 enum { COUNT = 20001, MOST = 5 };
@@ -94,14 +110,42 @@ static uint32_t product(Multiply *kernel, Array *x, size_t size) {
     return memcmp(x[2].bytes, x[3].bytes, HEIGHT * WIDTH * size) ? 0 : checksum(x[2], size, 2166136261u);
 }
 
+/* The checksum of what a loop of machine code writes, which the interpreter of tiles calls in two threads: elements, sums
+ * and greatest ones of rows, from elements, and numbers for each column and row; 0 if it cannot be executed. */
+typedef void RunTiles(const int64_t *, const int64_t *, char *, int);
+enum { CODE = 8, ARRAYS = 6, WORDS = 23, WIDTH_OF_ROWS = 77, ROWS = 250, PORTION = 50, TALL = 3 };
+static uint32_t tiles(RunTiles *run, const char *path) {
+    static char code[1 << 16];
+    static float arrays[ARRAYS][COUNT];
+    static int64_t places[ARRAYS][3], step[WORDS];
+    FILE *file = fopen(path, "rb");
+    const size_t size = file ? fread(code, 1, sizeof code, file) : 0;
+    void *loop = size ? executable(code, size) : NULL;
+    if (file) fclose(file);
+    if (!loop || !run) return 0;
+    int64_t starts[ARRAYS];
+    for (int i = 0; i < ARRAYS; i++) {
+        fill((Array){.floats = arrays[i]}, sizeof(float), (uint32_t)i);
+        starts[i] = (int64_t)(intptr_t)arrays[i];
+        places[i][0] = i;
+        places[i][2] = i == 4 ? 0 : i == 0 || i == 3 ? WIDTH_OF_ROWS * 4 : 4;
+    }
+    step[0] = (int64_t)(intptr_t)loop, step[1] = CODE, step[2] = ARRAYS, step[3] = (int64_t)(intptr_t)places;
+    const int64_t fixed[] = {(int64_t)(intptr_t)step, 1, ROWS, WIDTH_OF_ROWS, TALL, PORTION, 4, 0};
+    run(fixed, starts, NULL, 2);
+    uint32_t sum = 2166136261u;
+    for (int i = 0; i < 3; i++) sum = checksum((Array){.floats = arrays[i]}, sizeof(float), sum);
+    return sum;
+}
+
 int main(int count, char **arguments) {
-    void *processor = count > 2 ? opened(arguments[1]) : NULL, *library = count > 2 ? opened(arguments[2]) : NULL;
+    void *processor = count > 3 ? opened(arguments[1]) : NULL, *library = count > 3 ? opened(arguments[2]) : NULL;
     if (!processor || !library) return fprintf(stderr, "no libraries, or none that can be loaded\n"), 1;
     printf("level %d\n", ((int (*)(void))found(processor, "backburn_level"))());
     Share *share = (Share *)found(library, "backburn_parallel_for");
     Array x[MOST];
     for (int i = 0; i < MOST; i++) x[i].bytes = malloc(COUNT * sizeof(double));
-    for (int i = 3; i < count; i++) {
+    for (int i = 4; i < count; i++) {
         char name[200];
         snprintf(name, sizeof name, "backburn_%s", arguments[i]);
         void *kernel = found(library, name);
@@ -130,5 +174,7 @@ int main(int count, char **arguments) {
     printf("gemm %08x\n", (unsigned)product((Multiply *)found(library, "backburn_gemm"), x, sizeof(float)));
     printf("gemm_double %08x\n",
            (unsigned)product((Multiply *)found(library, "backburn_gemm_double"), x, sizeof(double)));
+    if (strcmp(arguments[3], "none"))
+        printf("code %08x\n", (unsigned)tiles((RunTiles *)found(library, "backburn_run_tiles"), arguments[3]));
     return 0;
 }

@@ -3,7 +3,8 @@
 ``python tools/try_kernels.py OURS.whl OTHER.whl --with "wine64"`` compiles ``try_kernels.c`` for the platforms of both
 wheels by ``ziglang``, runs it on every instruction set of theirs, the other wheel's by the command after ``--with``
 (``"qemu-aarch64-static -L FOLDER"``, say, whose folder has the system's C library), and compares what the element-wise
-kernels compute, and products in two threads, bit by bit. The first wheel is one for this machine.
+kernels compute, products in two threads, and a loop of machine code, bit by bit. The first wheel is one for this
+machine.
 """
 
 from __future__ import annotations
@@ -20,10 +21,21 @@ from tempfile import TemporaryDirectory
 
 from build_wheels import ROOT, load_build
 
+from backburn_numpy.machine_code.loops import Loop, assemble
+from backburn_numpy.machine_code.memory import VECTORS
+
 #: The parameters of kernels that the program can call.
 ELEMENTWISE = re.compile(r"((const )?(float|double) \*\w+, )+int64_t \w+")
 #: Those that it calls in two threads; a result of 0 says that theirs differ.
 PRODUCTS = "gemm", "gemm_double"
+#: A loop of machine code: the arrays are those of ``tiles`` in ``try_kernels.c``.
+ARRAYS = "full", "row", "row", "full", "column", "row"
+KERNELS = (
+    ("multiply", (("array", 3), ("array", 4))),
+    ("silu_backward", (("made", 0), ("array", 3))),
+    ("add", (("made", 1), ("array", 5))),
+)
+OUTPUTS = ("store", (("made", 2),), 0), ("sum", (("made", 2),), 1), ("max", (("made", 2),), 2)
 #: The instruction set of the first wheel whose bits a level of another architecture has.
 ALIKE = {"base": "x86-64-v3"}
 
@@ -43,9 +55,13 @@ def main() -> int:
         programs = compiled(options.ours, Path(first)), compiled(options.other, Path(second))
         wrong = 0
         for level in sorted(other.keys() - {"processor"}):
-            theirs = results([*shlex.split(options.runner), programs[1]], other, level, names)
-            expected = results([programs[0]], ours, level if level in ours else ALIKE[level], names)
-            called = [*names, *PRODUCTS]
+            code, called = "none", [*names, *PRODUCTS]
+            if level in VECTORS:
+                code = str(Path(first) / level)
+                Path(code).write_bytes(assemble(Loop(VECTORS[level], 4, 77, ARRAYS, KERNELS, OUTPUTS)))
+                called.append("code")
+            theirs = results([*shlex.split(options.runner), programs[1]], other, level, code, names)
+            expected = results([programs[0]], ours, level if level in ours else ALIKE[level], code, names)
             differing = [name for name in called if theirs[name] != expected[name] or int(theirs[name], 16) == 0]
             wrong += len(differing)
             print(f"{level}: {len(called)} kernels called, differing: {', '.join(differing) or 'none'}")
@@ -86,9 +102,9 @@ def compiled(wheel: Path, folder: Path) -> str:
     return str(program)
 
 
-def results(command: list[str], libraries: dict[str, Path], level: str, names: list[str]) -> dict[str, str]:
-    """The checksum of each kernel's results."""
-    paths = str(libraries["processor"]), str(libraries[level])
+def results(command: list[str], libraries: dict[str, Path], level: str, code: str, names: list[str]) -> dict[str, str]:
+    """The checksum of the results of each kernel, and of machine code in a file."""
+    paths = str(libraries["processor"]), str(libraries[level]), code
     done = subprocess.run([*command, *paths, *names], check=True, capture_output=True, text=True)
     return dict(line.split() for line in done.stdout.splitlines())
 

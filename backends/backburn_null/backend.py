@@ -91,8 +91,9 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     """Shapes and dtypes without values: nothing is computed or allocated. There is a single instance.
 
     Models, gradients and optimizers run on it unchanged, and yield their shapes; :meth:`memory_stats` tells what their
-    values would take. Results take separate memory, but for views, as NumPy has them, and for what is donated. The
-    host reads zeros. Operations whose result shape depends on values raise ``Unsupported``.
+    values would take. Results take separate memory, but for views, as NumPy has them, and for what is donated. They
+    print as ``<no values>``, and the host reads zeros. Operations whose result shape depends on values raise
+    ``Unsupported``.
 
     >>> k = NullBackend()
     >>> k.matmul(k.zeros((1000, 784), as_dtype("float32")), k.zeros((784, 10), as_dtype("float32")))

@@ -224,6 +224,64 @@ def of_both(model, batch):
     np.testing.assert_allclose(load_npz(own.parent / "y.npz")["predictions"], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_model_of_a_dict_with_one_array_predicts(run: Any, own: Path) -> None:
+    functions = own.parent / "shapes" / "functions.py"
+    functions.write_text(
+        functions.read_text()
+        + """
+
+class Named(nn.Module):
+    def __init__(self):
+        self.numbers = nn.Linear(3, 1)
+
+    def forward(self, batch):
+        return self.numbers(batch["x"])
+
+
+def named(path: Path, batch_size: int):
+    return {"train": data.batches({"x": np.load(path)}, batch_size=batch_size)}
+
+
+def of_named(model, batch):
+    return model(batch).abs().mean()
+"""
+    )
+    text = own.read_text().replace("functions:network", "functions:Named").replace("width = 16\n", "")
+    text = text.replace("functions:arrays", "functions:named").replace("functions:loss", "functions:of_named")
+    text = text[: text.index("[metrics]")] + text[text.index("[optimizer]") :]
+    own.write_text(text.replace("[callbacks.early_stopping]\npatience = 50\n", ""))
+    status, _, err = run("train", own, "train.epochs=1")
+    assert (status, err) == (0, "")
+    np.savez(own.parent / "inputs.npz", x=np.load(own.parent / "x.npy"))
+    words = ("--trust", "shapes.functions:Named", "--out", own.parent / "y.npz")
+    status, _, err = run("predict", own.parent / "run", own.parent / "inputs.npz", *words)
+    assert status == 2
+    assert err.endswith("inputs.npz; with --dict, a dict of it.\n")
+    status, out, err = run("predict", own.parent / "run", own.parent / "inputs.npz", "--dict", *words)
+    assert (status, out, err) == (0, f"{own.parent / 'y.npz'}: predictions, float32 of shape (50, 1)\n", "")
+    state = load_model(own.parent / "run" / "model.safetensors").state
+    expected = np.load(own.parent / "x.npy") @ np.asarray(state["numbers.weight"]).T + np.asarray(state["numbers.bias"])
+    np.testing.assert_allclose(load_npz(own.parent / "y.npz")["predictions"], expected, rtol=1e-5, atol=1e-6)
+    status, _, err = run("predict", own.parent / "run", own.parent / "x.npy", "--dict", *words)
+    assert status == 2
+    assert "x.npy has no names" in err
+
+
+def test_a_run_is_interrupted_before_its_first_step(run: Any, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("train", own, "train.epochs=1")[0] == 0
+    before = (own.parent / "run" / "model.safetensors").read_bytes()
+
+    def interrupts(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train.Progress, "on_start", interrupts)
+    status, _, err = run("train", own, "train.epochs=1", "--overwrite")
+    assert status == 130
+    assert f"interrupted before the first step: {own.parent / 'run'} is as it was; begin again with\n" in err
+    assert err.endswith("train.epochs=1 --overwrite\n")
+    assert (own.parent / "run" / "model.safetensors").read_bytes() == before
+
+
 def test_a_backend_that_the_models_module_registers_is_found(run: Any, own: Path) -> None:
     functions = own.parent / "shapes" / "functions.py"
     registered = "\n\nfrom backburn.backend import Wrapper, register_decorator\n\n\nclass Plain(Wrapper):\n"

@@ -82,7 +82,7 @@ COMMANDS: dict[str, set[str]] = {
     },
     "evaluate": {"model", "--backend", "--config", "--trust"},
     "runs": {"folders", "--metric", "--sort", "--reverse", "--compare", "--plot", "--report", "--json"},
-    "predict": {"model", "inputs", "--out", "--batch-size", "--backend", "--config", "--trust"},
+    "predict": {"model", "inputs", "--dict", "--out", "--batch-size", "--backend", "--config", "--trust"},
     "conformance": {
         "backend", "--quick", "--ops", "--dtypes", "--kinds", "--only", "--xfail", "--json", "--markdown", "--html",
         "--brief", "--jobs", "--timeout", "--memory", "--in-process", "--new", "--large",

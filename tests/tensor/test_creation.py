@@ -521,3 +521,11 @@ def test_lists_of_different_lengths_are_told_in_plain_words(ragged: Any) -> None
         ArgumentError, match=r"the nested lists do not form an array \(their lengths or depths differ\)$"
     ):
         bb.asarray(ragged)
+
+
+@pytest.mark.parametrize("spec", ["null", "autodiff(null)", "autodiff(capture(null))"])
+def test_tensors_without_values_do_not_print_any(spec: str) -> None:
+    x = bb.zeros((2, 3), backend=spec)
+    assert repr(x) == f"Tensor(<no values>, shape=[2, 3], dtype=float32, backend={x.backend.spec})"
+    assert repr(x.quantize()).startswith("Tensor(<no values>, shape=[2, 3], dtype=qint8")
+    assert repr(bb.zeros((2, 3), backend="autodiff(numpy)")).startswith("Tensor([[0., 0., 0.],")

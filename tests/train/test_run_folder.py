@@ -95,6 +95,82 @@ def test_a_folder_with_a_run_is_refused(tmp_path: Path) -> None:
         trainer().fit(1, resume=True)
 
 
+class Refuses:
+    """Data whose first batch cannot be read."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __iter__(self) -> Any:
+        raise ZeroDivisionError("of my own")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, but for the lock."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_a_run_that_is_overwritten_stays_until_the_first_step(tmp_path: Path) -> None:
+    trainer(tmp_path / "a").fit(2)
+    (tmp_path / "a" / "report.html").write_text("of the first run")
+    before = contents(tmp_path / "a")
+    run = trainer(tmp_path / "a", seed=8, callbacks=[train.Report()])
+    good, run.data = run.data, Refuses()
+    with pytest.raises(ZeroDivisionError):
+        run.fit(1, overwrite=True)
+    assert contents(tmp_path / "a") == before
+    with pytest.raises(RunFolderError, match="has a run in it already"):
+        run.fit(1)
+    seen = []
+
+    class Looks(train.Callback):
+        def on_start(self, trainer: Any) -> None:
+            seen.append(contents(tmp_path / "a"))
+
+        def on_step(self, trainer: Any, row: Any) -> None:
+            seen.append(contents(tmp_path / "a"))
+
+    run.data = good
+    run.callbacks = [Looks()]
+    assert run.fit(1, overwrite=True).steps == 10
+    assert {f".replaced-run/{Path(name).name}": content for name, content in before.items()}.items() <= seen[0].items()
+    assert not any(name.startswith(".replaced-run") for name in seen[1])
+    assert read_rows(tmp_path / "a" / "metrics.jsonl") == run.history
+    assert not {"best.safetensors", "checkpoints/step-00000020.safetensors"} & {*seen[1]}
+    assert not list((tmp_path / "a").glob(".replaced-run*"))
+
+
+@pytest.mark.parametrize("killed", ["while it is put aside", "before the first step", "while it is deleted"])
+def test_a_process_that_overwrites_a_run_is_killed(tmp_path: Path, killed: str) -> None:
+    """The next one finds the run that was there, or none if the new one had begun."""
+    folder = tmp_path / "a"
+    trainer(folder).fit(1)
+    before = contents(folder)
+    aside = folder / (".replaced-run.moved" if killed == "while it is put aside" else ".replaced-run")
+    aside.mkdir()
+    for name in ("config.json", "metrics.jsonl", "checkpoints/step-00000010.safetensors"):
+        (folder / name).rename(aside / Path(name).name)
+    if killed == "before the first step":
+        for name in before.keys() - {"config.json", "metrics.jsonl", "checkpoints/step-00000010.safetensors"}:
+            target = aside / Path(name).name
+            (folder / name).rename(target)
+        (folder / "config.json").write_text("{}")
+        (folder / "checkpoints" / "step-00000000.safetensors").write_bytes(b"of the new run")
+    elif killed == "while it is deleted":
+        aside.rename(folder / ".replaced-run.deleted")
+    run = RunFolder(folder)
+    assert run.has_run
+    run.open(resume=True)
+    run.close()
+    after = contents(folder)
+    if killed == "while it is deleted":
+        assert after.keys() == before.keys() - {"config.json", "metrics.jsonl", "checkpoints/step-00000010.safetensors"}
+    else:
+        assert after == before
+    assert not list(folder.glob(".replaced-run*"))
+
+
 def test_resuming_what_is_not_there_begins(tmp_path: Path) -> None:
     run = trainer(tmp_path / "new").fit(1, resume=True)
     assert run.epoch == 1

@@ -49,6 +49,8 @@ MOMENTS = 4
 ROWS_OF_COLUMNS = 4
 #: The most arrays of a loop, as ``tile_interpreter.c`` has it.
 MOST_ARRAYS = 32
+#: The most bytes on the stack: a page, which Windows adds when it is touched, less what alignment takes.
+MOST_FRAME = 4096 - 64
 
 
 class Loop(NamedTuple):
@@ -211,6 +213,8 @@ class _Assembly:
         a.integer(ADDRESS, RSP, Memory(RBP, offset=-8 * len(SAVED)))
         a.pop((*SAVED[::-1], RBP))
         a.returns()
+        if body.frame > MOST_FRAME:
+            raise Unsupported("more vectors on the stack than a page has")
         a.code[frame : frame + 4] = pack("<i", body.frame)
         a.data("ones", b"\xff" * 32)
         a.data("zeros", bytes(32))

@@ -71,6 +71,11 @@ class DecoratorBase:
         return self._inner.capabilities
 
     @property
+    def conformance_kinds(self) -> Collection[str] | None:
+        """The kinds of conformance checks that the inner backend limits itself to; None if it does not."""
+        return getattr(self._inner, "conformance_kinds", None)
+
+    @property
     def settles(self) -> bool:
         """The inner backend's."""
         return self._inner.settles

@@ -94,6 +94,7 @@ def add_predict(commands: Any, common: argparse.ArgumentParser) -> None:
         type=Path,
         help="the array in a .npy or .npz file, or a dict of those in a .npz file",
     )
+    command.add_argument("--dict", action="store_true", help="a dict also of a .npz file with one array")
     command.add_argument("--out", metavar="FILE", type=Path, default=Path("predictions.npz"), help="the file to write")
     command.add_argument("--batch-size", metavar="N", type=int, default=256, help="the number of rows in each call")
     command.add_argument("--backend", metavar="SPEC", help=f"the backend to compute on; {ORDER}")
@@ -277,16 +278,25 @@ def predict(options: argparse.Namespace) -> int:
     model, _ = saved_model(options)
     if options.batch_size < 1:
         raise ArgumentError(f"predict: --batch-size is at least 1, not {options.batch_size}")
-    rows = inputs_of(options.inputs)
+    rows = inputs_of(options.inputs, as_dict=options.dict)
     parts = batches(rows, batch_size=options.batch_size)
-    found = outputs_of(model, parts if isinstance(rows, dict) else (batch for (batch,) in parts))
+    try:
+        found = outputs_of(model, parts if isinstance(rows, dict) else (batch for (batch,) in parts))
+    except Exception as error:
+        if not isinstance(rows, dict) and options.inputs.suffix.lower() == ".npz":
+            words = printable(options.inputs)
+            error.add_note(f"The model was given the only array of {words}; with --dict, a dict of it.")
+        raise
     save_npz(options.out, {"predictions": found})
     print(f"{options.out}: predictions, {found.dtype} of shape {found.shape}")
     return 0
 
 
-def inputs_of(path: Path) -> Any:
-    """The array of a ``.npy`` file or of a ``.npz`` file with one, else a dict of those in a ``.npz`` file."""
+def inputs_of(path: Path, *, as_dict: bool = False) -> Any:
+    """The array of a ``.npy`` file or of a ``.npz`` file with one, else a dict of those in a ``.npz`` file.
+
+    ``as_dict`` makes a dict of every ``.npz`` file. Raises :class:`FileFormatError` for other files.
+    """
     from backburn.io import load_npz
     from backburn.io.npz import load_array
 
@@ -296,7 +306,9 @@ def inputs_of(path: Path) -> Any:
         if suffix in (".csv", ".tsv", ".gz", ".parquet"):
             made = f"{made}, made of table = bb.data.read_table({path.name!r}) as for the training"
         raise FileFormatError(f"predict: {printable(path)} is neither .npy nor .npz, by its name: write {made}")
-    if suffix == ".npz" and len(arrays := load_npz(path)) > 1:
+    if as_dict and suffix == ".npy":
+        raise FileFormatError(f"predict: {printable(path)} has no names; --dict takes a file of np.savez(path, x=...)")
+    if suffix == ".npz" and (len(arrays := load_npz(path)) > 1 or as_dict):
         return arrays
     return load_array(path)
 
@@ -400,5 +412,8 @@ def how_to_resume(options: argparse.Namespace, trainer: Any, folder: Path) -> st
     for name in ("backend", "epochs", "seed", "out"):
         value = getattr(options, name)
         words += [f"--{name}", str(value)] if value is not None else []
+    if options.overwrite and not trainer.steps:
+        words[words.index("--resume")] = "--overwrite"
+        return f"interrupted before the first step: {folder} is as it was; begin again with\n    {shlex.join(words)}"
     where = f"in epoch {trainer.epoch + 1} of {trainer.last_epoch}, after step {trainer.steps}"
     return f"interrupted {where}: the run is in {folder}; go on with\n    {shlex.join(words)}"

@@ -12,6 +12,9 @@
 Beside them ``report.html``, ``curves.png``, ``timeline.json``, ``tensorboard`` and ``wandb`` may be written. Only
 ordinary files of the names above are deleted, in these two folders. A run is not kept in a folder in which one of these
 names is a link, since what it leads to may be anybody's.
+
+A run that is overwritten lies in ``.replaced-run`` until the new one has taken a step; if that never happens, it is put
+back, also by the next process that opens the folder.
 """
 
 from __future__ import annotations
@@ -47,7 +50,12 @@ TENSORBOARD, WANDB = "tensorboard", "wandb"
 #: The files that are a run; without a run, a file of one of these names belongs to another program.
 _RUN = (CONFIG, METRICS, TABLE, STEPS, MODEL, BEST)
 #: Files that are written to in place, and folders.
-_GROWING, _FOLDERS = (METRICS, TABLE, STEPS, LOCK), (CHECKPOINTS, TENSORBOARD, WANDB)
+_GROWING = (METRICS, TABLE, STEPS, LOCK)
+#: The files that go with a run that is overwritten, beside its checkpoints.
+_REPLACED_FILES = (*_RUN, REPORT, CURVES, TIMELINE)
+#: A run that is being overwritten; some of its files, while they are moved; what is left of it to delete.
+REPLACED, _MOVED, _DELETED = ".replaced-run", ".replaced-run.moved", ".replaced-run.deleted"
+_FOLDERS = (CHECKPOINTS, TENSORBOARD, WANDB, REPLACED, _MOVED, _DELETED)
 _STEP = re.compile(r"step-([0-9]{8,18})\.safetensors\Z")
 #: The temporary files that :func:`~backburn.io.write_atomically` leaves behind if its process is killed.
 _UNFINISHED = re.compile(
@@ -71,6 +79,7 @@ class RunFolder:
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._columns: list[str] = []
+        self._replaces = False
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
@@ -80,8 +89,9 @@ class RunFolder:
     def open(self, *, resume: bool = False, overwrite: bool = False) -> None:
         """Lock the folder, made if there is none, for this process.
 
-        Raises :class:`RunFolderError` if it cannot be written to, if another process trains in it, and if it has a run
-        in it already, unless that is to be resumed or overwritten.
+        A run that is to be overwritten is put aside: :meth:`start` deletes it, and :meth:`close` puts it back if there
+        has been no start. Raises :class:`RunFolderError` if the folder cannot be written to, if another process trains
+        in it, and if it has a run in it already, unless that is to be resumed or overwritten.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -100,6 +110,8 @@ class RunFolder:
                 f"another run is training in {self.path}{who}: wait for its end, or choose another folder"
             )
         try:
+            with self.guarded("cleaned"):  # of a process that was killed
+                self._put_back()
             if self.has_run and not (resume or overwrite):
                 raise RunFolderError(
                     f"the run folder {self.path} has a run in it already: go on with it by resume=True, replace it by "
@@ -112,11 +124,11 @@ class RunFolder:
                     f"another folder, or replace the file by overwrite=True"
                 )
             with self.guarded("cleaned"):
-                if overwrite and not resume:
-                    self._clear()
                 for folder in (self.path, self.path / CHECKPOINTS):
                     for left in _ordinary(folder, _UNFINISHED):  # of a process that was killed while it wrote
                         left.unlink()
+                if overwrite and not resume:
+                    self._put_aside()
         except BaseException:
             self._lock.release()
             raise
@@ -127,10 +139,22 @@ class RunFolder:
         try:
             self.wait()
         finally:
-            if self._writer is not None:
-                self._writer.shutdown()
-                self._writer = None
-            self._lock.release()
+            try:
+                if self._writer is not None:
+                    self._writer.shutdown()
+                    self._writer = None
+                    with self.guarded("cleaned"):
+                        self._put_back()
+            finally:
+                self._lock.release()
+
+    def start(self) -> None:
+        """Delete the run that is overwritten, if there is one: the new one has taken a step."""
+        if self._replaces:
+            with self.guarded("cleaned"):
+                os.rename(self.path / REPLACED, self.path / _DELETED)
+                self._replaces = False
+                self._delete(_DELETED)
 
     @property
     def is_open(self) -> bool:
@@ -138,9 +162,14 @@ class RunFolder:
         return self._writer is not None
 
     @property
+    def replaces(self) -> bool:
+        """Whether another run, which is overwritten, is still to be deleted."""
+        return self._replaces
+
+    @property
     def has_run(self) -> bool:
         """Whether there is a run in the folder."""
-        return any(os.path.lexists(self.path / name) for name in _RUN) or bool(self.checkpoints)
+        return any(os.path.lexists(self.path / name) for name in (*_RUN, REPLACED, _MOVED)) or bool(self.checkpoints)
 
     def check(self) -> None:
         """Raise :class:`RunFolderError` if a name that a run writes to is a link, or no file or folder as it should be.
@@ -161,11 +190,42 @@ class RunFolder:
                     is_what = "a folder" if stat.S_ISDIR(found.st_mode) else "a file of another kind"
                 raise RunFolderError(f"the run folder {self.path} cannot be used: {name} in it is {is_what}")
 
-    def _clear(self) -> None:
-        for checkpoint in self.checkpoints:
-            checkpoint.unlink()
-        for name in (CONFIG, METRICS, TABLE, STEPS, MODEL, BEST):
-            (self.path / name).unlink(missing_ok=True)
+    def _files(self) -> list[Path]:
+        """The files of the run in the folder, without the lock."""
+        return [*self.checkpoints, *(path for name in _REPLACED_FILES if (path := self.path / name).is_file())]
+
+    def _put_aside(self) -> None:
+        """Move the files of a run to a folder of their own."""
+        if found := self._files():
+            moved = self.path / _MOVED
+            moved.mkdir()
+            for path in found:
+                os.rename(path, moved / path.name)
+            os.rename(moved, self.path / REPLACED)
+            self._replaces = True
+
+    def _put_back(self) -> None:
+        """Undo :meth:`_put_aside`, wherever it, this method or :meth:`start` has been interrupted."""
+        self._replaces = False
+        moved, replaced = self.path / _MOVED, self.path / REPLACED
+        if replaced.is_dir():
+            for path in self._files():
+                path.unlink()
+            os.rename(replaced, moved)
+        if moved.is_dir():
+            (self.path / CHECKPOINTS).mkdir(exist_ok=True)
+            for path in _files_aside(moved):
+                folder = self.path / CHECKPOINTS if _STEP.match(path.name) else self.path
+                os.rename(path, folder / path.name)
+            moved.rmdir()
+        self._delete(_DELETED)
+
+    def _delete(self, name: str) -> None:
+        """Delete a folder of files that were put aside, if it is there."""
+        for path in _files_aside(self.path / name):
+            path.unlink()
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / name).rmdir()
 
     # ---- checkpoints ----
 
@@ -315,6 +375,11 @@ def _is_kept(line: bytes, key: str, most: int) -> bool:
         return False
     number = row.get(key, 0)
     return not isinstance(number, (int, float)) or number <= most
+
+
+def _files_aside(folder: Path) -> list[Path]:
+    """The files of a run in a folder to which they were moved."""
+    return [*_ordinary(folder, _STEP), *(path for name in _REPLACED_FILES if (path := folder / name).is_file())]
 
 
 def _ordinary(folder: Path, pattern: re.Pattern[str]) -> list[Path]:

@@ -25,21 +25,32 @@ class SharedFolder:
         self._own = RunFolder(path)
         self._mesh = mesh
         self.path: Path = self._own.path
-        self.is_open = False
+        self.is_open = self.replaces = False
 
     def __repr__(self) -> str:
         return f"SharedFolder({str(self.path)!r})"
 
     def open(self, *, resume: bool = False, overwrite: bool = False) -> None:
         """Lock the folder for the first process; see :meth:`RunFolder.open`."""
-        self._mesh.first(lambda: self._own.open(resume=resume, overwrite=overwrite))
+
+        def open_own() -> bool:
+            self._own.open(resume=resume, overwrite=overwrite)
+            return self._own.replaces
+
+        self.replaces = self._mesh.first(open_own)
         self.is_open = True
 
     def close(self) -> None:
         """Give the lock back. Processes need not call it together: it ends a run that has failed, too."""
-        self.is_open = False
+        self.is_open = self.replaces = False
         if self._mesh.rank == 0:
             self._own.close()
+
+    def start(self) -> None:
+        """Delete the run that is overwritten, if there is one; see :meth:`RunFolder.start`."""
+        if self.replaces:
+            self._mesh.first(self._own.start)
+            self.replaces = False
 
     @property
     def checkpoints(self) -> list[Path]:

@@ -279,7 +279,8 @@ class Trainer(Generic[M]):
         The model is in ``eval()`` mode afterwards. With a folder, the run is saved there, and ``resume`` continues the
         run in it, if there is one: in the middle of an epoch for data whose position can be saved, with the bits of a
         run that was never interrupted, and at the beginning of an epoch for others. ``overwrite`` replaces a run in the
-        folder. Ctrl-C and SIGTERM end the run after the present step, save it, and raise :class:`KeyboardInterrupt`.
+        folder, which is deleted after the first step, and put back if there is none. Ctrl-C and SIGTERM end the run
+        after the present step, save it, and raise :class:`KeyboardInterrupt`.
 
         Raises :class:`RunFolderError` for a folder with a run, one that another process trains in or that cannot be
         written to, and for a run of another model or other data; it says what differs.
@@ -305,6 +306,8 @@ class Trainer(Generic[M]):
                 try:
                     self._fit()
                 finally:
+                    if folder.replaces:  # the other run is put back, and this one has saved nothing
+                        self._run.last_saved = -1
                     folder.close()
             raised = interrupt()
             if self._processes is not None:
@@ -400,6 +403,8 @@ class Trainer(Generic[M]):
         run.check_layout(batches[0])
         values, weights = self._stepped(batches)
         if self.steps != before:
+            if self.folder is not None:
+                self.folder.start()
             run.unread.append((sum(map(host_examples, batches)), values, weights))
             if len(run.unread) >= READ_AFTER:
                 run.read(self)

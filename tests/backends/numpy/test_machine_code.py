@@ -6,6 +6,8 @@ import ctypes
 import gc
 import math
 import mmap
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 from tests.backends.numpy.test_passes import cases, flat_cases, flat_graph, graph, replayed
 from tests.helpers.kernels import BASE, USABLE, needs_kernels, python, use_level
+from tests.helpers.loops import run
 from tests.helpers.planting import plant
 
 import backburn as bb
@@ -34,6 +37,7 @@ pytestmark = needs_kernels
 
 LEVELS = [name for name in USABLE if name in memory.VECTORS]
 needs_code = pytest.mark.skipif(bool(memory.missing()) or not LEVELS, reason="there is no machine code here")
+needs_pages = pytest.mark.skipif(sys.platform == "win32", reason="pages are protected by mprotect")
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -1e-42, 1e-310, 1.0, 89.0, -104.0, 126.0, 0.625, 1e30, -1e30)
 
 
@@ -74,14 +78,6 @@ def same(x: Any, y: Any) -> bool:
     """Whether all bits are equal; of NaN only that it is one, since compilers exchange operands."""
     kind = {4: np.int32, 8: np.int64}[x.itemsize]
     return bool(((x.view(kind) == y.view(kind)) | (np.isnan(x) & np.isnan(y))).all())
-
-
-def run(loop: Loop, arrays: list[Any], rows: int = 1) -> None:
-    """A loop on a tile."""
-    code = memory.executable(assemble(loop))
-    assert code is not None
-    starts = np.array([compiled.address(x) for x in arrays], np.int64)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address)(compiled.address(starts), rows)
 
 
 # ---- encodings ----
@@ -251,6 +247,7 @@ def test_reductions_are_the_kernels_in_all_bits(vector: int, dtype: str) -> None
 
 
 @needs_code
+@needs_pages
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_of_columns_are_of_four_rows_at_a_time(vector: int, dtype: str) -> None:
     rng, size = np.random.default_rng(3), np.dtype(dtype).itemsize
@@ -469,6 +466,7 @@ class _AtTheEnd:
 
 
 @needs_code
+@needs_pages
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_loops_stay_within_their_arrays(vector: int, dtype: str) -> None:
     size, rng = np.dtype(dtype).itemsize, np.random.default_rng(2)
@@ -505,10 +503,10 @@ def test_kernels_compute_where_executable_memory_is_refused(monkeypatch: pytest.
     wanted, captured = replayed(function, [x], "capture(numpy)")
     assert "  computed by machine code (" in str(captured.plan())
 
-    def refuse(address: int, length: int) -> None:
+    def refuse(content: bytes) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(memory, "_protect", refuse)
+    monkeypatch.setattr(memory, "Code", refuse)
     monkeypatch.setattr(memory, "_refused", [])
     monkeypatch.setattr(memory, "_codes", type(memory._codes)())
     monkeypatch.setattr(loops, "_known", type(loops._known)())
@@ -521,6 +519,7 @@ def test_kernels_compute_where_executable_memory_is_refused(monkeypatch: pytest.
 
 
 @needs_code
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists memory in a file")
 def test_code_is_executable_and_not_writable_and_goes_with_its_program() -> None:
     gc.collect()
     codes = len(memory._codes)
@@ -563,6 +562,8 @@ def test_bounds_that_are_not_numbers(function: Callable[[Any], Any]) -> None:
     np.testing.assert_allclose(found, (function(x * 2.0) + 1.0).numpy().sum(1), rtol=1e-5, atol=1e-3)
 
 
+@needs_code
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_forked_processes_run_the_code() -> None:
     source = """
 import os

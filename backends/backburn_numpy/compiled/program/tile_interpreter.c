@@ -19,6 +19,14 @@ enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM };
 enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS };
 enum { ARRAYS_OF_STEP = 6, EPS = 3 + 3 * ARRAYS_OF_STEP, CENTRED, WORDS, FEW_ROWS = 4, MOST_ARRAYS = 32 };
 
+/* Machine code takes the arrays and the rows of a tile. It has the convention of System V also on Windows, where the
+ * compiler keeps the registers for it that are the caller's there and the callee's elsewhere. */
+#if defined(__x86_64__)
+typedef void Code(char **, int64_t) __attribute__((sysv_abi));
+#else
+typedef void Code(char **, int64_t);
+#endif
+
 typedef struct {
     const int64_t *fixed, *starts;
     char *rooms;
@@ -82,7 +90,7 @@ COLUMNS_OF(double)
 static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_t rows) {
     typedef void Along(char *, char *, int64_t, int64_t), Along3(char *, char *, char *, int64_t, int64_t);
     typedef void Along4(char *, char *, char *, char *, int64_t, int64_t);
-    typedef void Code(char **, int64_t), Moments(char *, char *, float, int, int64_t, int64_t);
+    typedef void Moments(char *, char *, float, int, int64_t, int64_t);
     const int64_t *f = p->fixed, *step = (const int64_t *)(intptr_t)f[STEPS], width = f[WIDTH];
     const int is_first = top == portion * f[PORTION];
     for (const int64_t *end = step + WORDS * f[LENGTH]; step < end; step += WORDS) {

@@ -22,9 +22,13 @@ def tensor_repr(x: Any) -> str:
         state = ", requires_grad"
     elif x.is_tracked:
         state = ", recorded"
-    if x.dtype.kind == "quantized":
+    kinds = getattr(x.backend, "conformance_kinds", None)
+    has_values = kinds is None or "value" in kinds
+    if x.dtype.kind == "quantized" and has_values:
         state += f", nbytes={x.nbytes}"
     tail = f", dtype={x.dtype}, backend={x.backend.spec}{state})"
+    if not has_values:
+        return f"Tensor(<no values>, shape={list(x.shape)}{tail}"
     if x.dtype.kind == "quantized":
         x = x.dequantize()
     try:
