@@ -41,6 +41,7 @@ VECTOR: dict[str, tuple[int, int, int, int]] = {
     "extract": (1, 3, 0x19, 0), "extract_half": (1, 3, 0x1B, 1), "narrow_one": (3, 1, 0x5A, 1),
     "store_one": (2, 1, 0x11, 0), "store_double": (3, 1, 0x11, 1), "add_double": (3, 1, 0x58, 1),
     "add_doubles": (1, 1, 0x58, 1), "mul_double": (3, 1, 0x59, 1),
+    "to_half": (1, 3, 0x1D, 0), "from_half": (1, 2, 0x13, 0),
 }  # fmt: skip
 #: Instructions whose opcode depends on the element's size.
 SIZED: dict[str, tuple[int, dict[int, int]]] = {

@@ -338,6 +338,12 @@ def standardize_gradient(
     return first * p.fnma(y, tilt, p.fms(grad, scale, level))
 
 
+def round_to_bfloat16(p: Program, x: Vector) -> Vector:
+    odd = p.both_bits(p.shifted(x, "right_unsigned", 16), p.bits(1))
+    moved = p.make("int_add", p.make("int_add", x, p.bits(0x7FFF)), odd)
+    return p.select(p.compare(x, x, UNORDERED), x, p.both_bits(moved, p.bits(-0x10000)))
+
+
 def _truth(how: int) -> Function:
     return lambda p, x, y: p.truth(p.compare(x, y, how))
 
@@ -366,6 +372,7 @@ OF_FLOATS: dict[str, Function] = {
     "expm1": expm1, "tanh": tanh, "erf": erf, "erfc": erfc, "gelu": gelu, "gelu_backward": gelu_backward,
     "gelu_tanh": gelu_tanh, "gelu_tanh_backward": gelu_tanh_backward, "standardized": standardized,
     "standardize_gradient": standardize_gradient,
+    "round_to_half": lambda p, x: p.make("round_half", x), "round_to_bfloat16": round_to_bfloat16,
 }  # fmt: skip
 
 

@@ -433,6 +433,11 @@ class Body:
             one = self._register(operands[0])
             to = self._target(operands[0])
             self.assembler.shift(x.immediate[0], to, one, x.immediate[1])
+        elif x.name == "round_half":
+            one = self._register(operands[0])
+            to = self._target(operands[0])
+            vector("to_half", one, 0, to, immediate=0)
+            vector("from_half", to, 0, to)
         elif len(operands) == 1:
             last, splat = self._last(operands[0])
             to = self._target(operands[0])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.base.dtypes import DType, float32, float64, int64
+from backburn.base.dtypes import DType, bfloat16, float16, float32, float64, int64
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion.plan import ALONG_ROWS, Extent, Operand, Plan
 from backburn.programs.fusion.plan import Step as PlanStep
@@ -17,7 +17,7 @@ from backburn.programs.lowering import UNTRACEABLE, Value
 from backburn.programs.lowering import Call as KernelCall
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.elementwise.fused import FormulaTrace, needed_calls
+from backburn_numpy.elementwise.fused import DOWNCASTS, UPCASTS, FormulaTrace, needed_calls
 from backburn_numpy.machine_code import loops
 from backburn_numpy.machine_code import memory as machine_code
 from backburn_numpy.ops.index import wrap_indices
@@ -53,6 +53,19 @@ NAMES = {
 }  # fmt: skip
 #: The operations that are kernels where there is one for the dtype, in place of their bodies.
 GRADIENTS = frozenset(("relu_backward", "sigmoid_backward", "sigmoid_slope", "silu_backward", "tanh_backward"))
+#: The kernels that round float32 to 16-bit floats, as each call does that a pass of these computes in float32.
+ROUNDINGS: dict[DType, str] = {float16: "round_to_half", bfloat16: "round_to_bfloat16"}
+#: The operations of which there are passes of 16-bit floats: those of one kernel, so that they are rounded where the
+#: calls are, and those whose results need not be.
+ROUNDED = frozenset((
+    *("add", "sub", "mul", "div", "square", "sqrt", "reciprocal", "exp", "tanh", "sigmoid", "silu", "log_sigmoid"),
+    *("softplus", "gelu", "gelu_backward", "sigmoid_backward", "silu_backward", "tanh_backward", "sigmoid_slope"),
+))  # fmt: skip
+EXACT = frozenset((
+    *("neg", "abs", "sign", "floor", "round", "maximum", "minimum", "clip", "where", "masked_fill", "relu"),
+    *("relu_backward", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("logical_and", "logical_or", "logical_not"),
+))  # fmt: skip
 #: The kernels that reduce rows.
 OF_ROWS = {"sum": "sum_rows", "mean": "sum_rows", "max": "max_rows", "min": "min_rows"}
 
@@ -132,7 +145,11 @@ class TilePass:
         is_flat = all(step.is_elementwise and step.has_one_shape for step in plan.steps)
         self._plan = plan = _of_elements(plan) if is_flat else plan
         space = plan.space
-        self.dtype = FLOAT32 if space.dtype is float32 else FLOAT64
+        self.dtype = FLOAT64 if space.dtype is float64 else FLOAT32
+        #: The dtype of results, and for 16-bit floats the kernel that rounds to them; their values in memory.
+        self._own = space.dtype.dtype
+        self._rounding = ROUNDINGS.get(space.dtype)
+        self._halves = set[Value]()
         size, width = self.dtype.itemsize, space.width
         self._tall = min(space.rows, max(1, (SPAN_BYTES if is_flat else TILE_BYTES) // (width * size)))
         tiles = -(-space.rows // self._tall)
@@ -142,7 +159,7 @@ class TilePass:
         self._portions = -(-space.rows // self._portion)
         #: The bytes from row to row, by extent.
         self._steps = {Extent.FULL: width * size, Extent.ROW: size, Extent.COLUMN: 0, Extent.ONE: 0}
-        self._trace = _Trace(space.dtype)
+        self._trace = _Trace(float32 if self._rounding else space.dtype)
         self._extents: dict[Value, Extent] = {ABSENT: Extent.COLUMN}
         #: The array of each value that is its numbers.
         self._arrays: dict[Value, Value] = {}
@@ -161,6 +178,8 @@ class TilePass:
         #: The recorded call whose indices an input is, if so.
         self._checked = [self._picker(x) for x in plan.inputs]
         self._indices = {v for v, call in zip(inputs, self._checked, strict=True) if call is not None}
+        #: Which inputs are read as 16-bit floats.
+        self._wholes = [v in self._halves for v in inputs]
         #: Which inputs are constants of one number.
         self._splats = [x.extent is not self._extents[v] for x, v in zip(plan.inputs, inputs, strict=True)]
         for step in plan.steps:
@@ -174,6 +193,9 @@ class TilePass:
                     self._makers[sums] = step.call
         extents = plan.extents
         results = [self._values[id(v), extents[v]] for v in plan.outputs]
+        if self._rounding:
+            results = [self._converted(DOWNCASTS, self._makers[x], x) for x in results]
+            self._halves.update(results)
         if len({*results, *inputs}) < len(results) + len(inputs):
             raise TypeError("an output that no kernel makes")
         self._shapes = [self._shape(v, extents[v]) for v in plan.outputs]
@@ -184,7 +206,17 @@ class TilePass:
 
     def _shape(self, v: Variable, extent: Extent) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """The shape and the dtype of the memory that a result is written to."""
-        return ((self._portions, self._plan.space.width), FLOAT64) if extent is Extent.COLUMN else (v.shape, self.dtype)
+        return ((self._portions, self._plan.space.width), FLOAT64) if extent is Extent.COLUMN else (v.shape, self._own)
+
+    def _converted(self, kernels: dict[str, str], maker: Call, x: Value) -> Value:
+        """All elements of a value, from 16-bit floats or to them."""
+        made = self._trace.call(kernels[self._plan.space.dtype.name], x)
+        self._extents[made], self._makers[made] = Extent.FULL, maker
+        return made
+
+    def _row(self, x: Value) -> int:
+        """The bytes from row to row of a value in memory."""
+        return self._steps[self._extents[x]] // (2 if x in self._halves else 1)
 
     def _input(self, x: Operand) -> Value:
         value = Value()
@@ -194,6 +226,9 @@ class TilePass:
         is_splat = isinstance(constant, np.ndarray) and not any(constant.strides) and id(constant) not in self._whole
         self._extents[value] = Extent.ONE if is_splat else x.extent
         self._values[id(constant), x.extent] = value
+        if self._rounding and self._extents[value] is Extent.FULL:
+            self._halves.add(value)
+            self._values[id(constant), x.extent] = self._converted(UPCASTS, self._plan.steps[0].call, value)
         return value
 
     def _picker(self, x: Operand) -> Call | None:
@@ -209,7 +244,7 @@ class TilePass:
     def _operand(self, x: Any, extent: Extent) -> Any:
         """An operand of a step of that extent: an array, or numbers for whole rows."""
         if not isinstance(x, Operand):
-            return x
+            return float(np.asarray(x, self._own)) if self._rounding and isinstance(x, int | float) else x
         value = self._values[id(x.value), x.extent]
         own = self._extents[value]
         if own is extent or own is Extent.COLUMN:
@@ -253,6 +288,8 @@ class TilePass:
             found = getattr(trace, call.operation)(*given, **call.attributes)
         if not isinstance(found, Value) or found.is_number:
             raise TypeError("a step whose result is a number")
+        if self._rounding and call.operation not in EXACT:
+            found = trace.call(self._rounding, found)
         self._values[id(step.results[0]), step.extent] = found
 
     def _lower(self, inputs: list[Value], results: list[Value]) -> None:
@@ -271,7 +308,7 @@ class TilePass:
         for i, value in enumerate([*results, *inputs]):
             extent = self._extents[value]
             is_sums = i < len(results) and extent is Extent.COLUMN
-            places[value] = Place(i, 0, SUMS if is_sums else self._steps[extent])
+            places[value] = Place(i, 0, SUMS if is_sums else self._row(value))
             if value in self._indices:
                 places[value] = Place(i, 0, INDEX.itemsize)
         self.constants = []
@@ -345,9 +382,8 @@ class TilePass:
         self.at_fixed = compiled.address(self._fixed)
         self._at_constants = compiled.addresses(*self.constants)
         self._run: Any = compiled.kernel("run_tiles")
-        shares = {Extent.FULL: self._plan.space.rows * width, Extent.ROW: self._plan.space.rows}
         #: The bytes before the shorter row, of each result and input.
-        self._before = np.array([shares.get(self._extents[x], 0) * size for x in (*results, *inputs)], np.int64)
+        self._before = np.array([self._row(x) * self._plan.space.rows for x in (*results, *inputs)], np.int64)
         if verifier.VERIFIES:
             self.finished = self._finished(steps, inputs, results, known)
             tiles_verifier.verify(self.finished)
@@ -382,17 +418,18 @@ class TilePass:
         counts = {
             Extent.FULL: space.rows * space.width, Extent.ROW: space.rows, Extent.COLUMN: space.width, Extent.ONE: 1
         }  # fmt: skip
+
+        def bytes_of(x: Value) -> int:
+            return counts[self._extents[x]] * (2 if x in self._halves else size)
+
         starts = []
         for value in results:
             is_sum = self._extents[value] is Extent.COLUMN
-            row = -1 if is_sum else self._steps[self._extents[value]]
-            bytes_of_sums = 8 * self._portions * space.width
-            starts.append(
-                tiles_verifier.Start(value, bytes_of_sums if is_sum else counts[self._extents[value]] * size, row, True)
-            )
+            row = -1 if is_sum else self._row(value)
+            length = 8 * self._portions * space.width if is_sum else bytes_of(value)
+            starts.append(tiles_verifier.Start(value, length, row, True))
         for value in inputs:
-            extent = self._extents[value]
-            start = tiles_verifier.Start(value, counts[extent] * size, self._steps[extent], False)
+            start = tiles_verifier.Start(value, bytes_of(value), self._row(value), False)
             if value in self._indices:
                 start = start._replace(size=space.rows * INDEX.itemsize, row=INDEX.itemsize)
             starts.append(start)
@@ -427,6 +464,7 @@ class TilePass:
         return (
             self._portions == 1
             and self._rest is None
+            and not self._rounding
             and all(x.__class__ is not Variable or x.dtype is int64 for x in indices)
         )
 
@@ -465,6 +503,8 @@ class TilePass:
     def __call__(self, *given: Array) -> list[Array]:
         """The outputs for the inputs of the plan."""
         arrays = [contiguous(x[(0,) * x.ndim] if splat else x) for x, splat in zip(given, self._splats, strict=True)]
+        if self._rounding:
+            arrays = [x if whole else contiguous(x, self.dtype) for x, whole in zip(arrays, self._wholes, strict=True)]
         for i, call in enumerate(self._checked):
             if call is not None:
                 self.failed = call
@@ -517,7 +557,7 @@ def _check_of(call: Call) -> Callable[[Array, int], Array]:
 
 def compile_plan(plan: Plan) -> TilePass | None:
     """A function of the inputs of a plan; None if there are no kernels for it."""
-    if compiled.kernel("run_tiles") is None or plan.space.dtype not in (float32, float64):
+    if compiled.kernel("run_tiles") is None or plan.space.dtype not in (float32, float64, *ROUNDINGS):
         return None
     try:
         return TilePass(plan)
@@ -528,7 +568,11 @@ def compile_plan(plan: Plan) -> TilePass | None:
 def knows(name: str, dtype: DType) -> bool:
     """Whether a pass computes an element-wise operation in a dtype, by kernels of it or of its body."""
     level = compiled.level()
-    return level is not None and dtype in (float32, float64) and _has_kernels(name, dtype, level)
+    if level is None:
+        return False
+    if dtype in ROUNDINGS:
+        return (name in ROUNDED or name in EXACT) and _has_kernels(name, float32, level)
+    return dtype in (float32, float64) and _has_kernels(name, dtype, level)
 
 
 @cache

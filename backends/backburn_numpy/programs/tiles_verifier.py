@@ -17,12 +17,15 @@ from backburn.programs.fusion.plan import Extent
 from backburn.programs.ir import Call
 from backburn.programs.lowering import Value
 from backburn_numpy import compiled
+from backburn_numpy.elementwise.fused import DOWNCASTS, UPCASTS
 from backburn_numpy.programs.effects import ARRAYS_ALONG_ROWS, Refused
 from backburn_numpy.programs.tile_loops import Joined
 
 #: The ways to call a kernel and the words of a step, as ``tile_interpreter.c`` numbers and counts them.
 ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS = range(10)
 WORDS = 23
+#: The kernels that convert 16-bit floats, and the number of the array of these.
+HALVES = {**dict.fromkeys(UPCASTS.values(), 1), **dict.fromkeys(DOWNCASTS.values(), 0)}
 
 
 class Start(NamedTuple):
@@ -177,6 +180,8 @@ class _Tile:
         else:
             length = {ELEMENTS: self._rows * line, NUMBERS: column, BY_ROW: line}[how]
             lengths = [length, *(self._size if is_number else length for _, is_number in given)]
+            if name in HALVES:  # of the result or the operand
+                lengths[HALVES[name]] //= 2
         if arrays != len(lengths):
             raise Refused("a step has another number of arrays")
         parts = [self._parts(step, i, length, how) for i, length in enumerate(lengths)]

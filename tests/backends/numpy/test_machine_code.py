@@ -148,12 +148,14 @@ def test_masked_instructions_are_what_a_disassembler_reads() -> None:
     a.vector("extract_half", 17, 0, 1, immediate=1)
     a.vector("narrow_one", 0, 0, 0, bytes=16)
     a.vector("widen", 20, 0, 19)
+    a.vector("to_half", 25, 0, 18, immediate=0)
+    a.vector("from_half", 18, 0, 25)
     assert disassembled(a.finished()) == [
         "vmovups zmm17 {k1} {z}, zmmword ptr [r8 + r10]", "vmovups zmmword ptr [r8 + r10] {k1}, zmm17",
         "vaddps zmm18 {k1}, zmm3, zmm18", "vfmadd213ps zmm18, zmm19, dword ptr [rcx]{1to16}",
         "vblendmps zmm20 {k3}, zmm21, zmm2", "vcmplt_oqps k2, zmm25, zmm9", "korw k2, k3, k4", "kxorw k5, k5, k5",
         "kortestw k6, k6", "kmovw k1, eax", "vextractf64x4 ymm1, zmm17, 1", "vcvtsd2ss xmm0, xmm0, xmm0",
-        "vcvtps2pd zmm20, ymm19",
+        "vcvtps2pd zmm20, ymm19", "vcvtps2ph ymm18, zmm25, 0", "vcvtph2ps zmm18, ymm25",
     ]  # fmt: skip
     a = Assembler(32, 4)
     a.vector("masked_load", 9, 15, Memory(8, 10))
@@ -170,6 +172,8 @@ def test_masked_instructions_are_what_a_disassembler_reads() -> None:
     a.multiply(6, 6, 4096)
     a.with_number(4, 11, -64)
     a.with_number(0, Memory(7, offset=80), 4096)
+    a.vector("to_half", 9, 0, 3, immediate=0)
+    a.vector("from_half", 3, 0, 9)
     assert disassembled(a.finished()) == [
         "vmaskmovps ymm9, ymm15, ymmword ptr [r8 + r10]", "vmaskmovps ymmword ptr [r8 + r10], ymm15, ymm9",
         "vblendvps ymm8, ymm9, ymm10, ymm11", "vmovmskps eax, ymm12", "vextractf128 xmm1, ymm9, 1",
@@ -177,6 +181,7 @@ def test_masked_instructions_are_what_a_disassembler_reads() -> None:
         "vaddsd xmm3, xmm3, qword ptr [rsp + 0x20]", "vmulsd xmm0, xmm0, qword ptr [rsp + 0x20]", "bzhi rax, rax, rsi",
         "imul rsi, rsi, 0x1000",
         "and r11, 0xffffffffffffffc0", "add qword ptr [rdi + 0x50], 0x1000",
+        "vcvtps2ph xmm3, ymm9, 0", "vcvtph2ps ymm3, xmm9",
     ]  # fmt: skip
 
 

@@ -736,7 +736,7 @@ FAULTS = {
     "a lifetime is too short": ("_lower", "last[x] == i and", "last[x] <= i + 1 and"),
     "a constant is stale": ("_lower", "np.full(length, trace.constants[x]", "np.full(length, 0.3"),
     "values overlap": ("_lower", "room += arrays[extent] + LINE", "room += arrays[extent] // 2"),
-    "a stride is wrong": ("_lower", "else self._steps[extent])", "else self._steps[extent] and size)"),
+    "a stride is wrong": ("_lower", "else self._row(value))", "else self._row(value) and size)"),
     "the room is too small": ("_lower", "self.room = -(-room // 4096)", "self.room = (room // 8192)"),
     "operands are exchanged": ("_lower", "for x in given)]", "for x in given[::-1])]"),
     "columns as if they were elements": ("_how", "own is Extent.COLUMN or", ""),

@@ -72,6 +72,27 @@ KERNEL(float_to_bfloat16, uint16_t *restrict out, const float *restrict x, int64
     }
 }
 
+/* ---- float32 rounded to a 16-bit float, as results within a pass are ---- */
+
+KERNEL(round_to_half, float *restrict out, const float *restrict x, int64_t count) {
+    int64_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= count; i += 8) {
+        const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(half));
+    }
+#endif
+    LOOP for (int64_t k = i; k < count; k++) out[k] = from_half(to_half(x[k]));
+}
+
+KERNEL(round_to_bfloat16, float *restrict out, const float *restrict x, int64_t count) {
+    LOOP for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = (uint32_t)to_bits(x[i]);
+        const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+        out[i] = x[i] != x[i] ? x[i] : from_bits((int32_t)rounded);
+    }
+}
+
 /* ---- reductions, in which a row or a part of it is float32 only in the L1 cache ---- */
 
 #define ROOM 4096

@@ -325,6 +325,13 @@ class Partition:
             raise NotJoined("an operand is absent, a list, or a number that changes from replay to replay")
         arrays = [x for x in given if hasattr(x, "shape")]
         dtype = self._float_dtype(arrays, result)
+        if dtype.bits < 32 and (
+            not self._has_rows
+            or name == "fuse"
+            or prod(result.shape) < MIN_ELEMENTS
+            or not self._state.isdisjoint(call.writes)
+        ):  # a formula rounds once, at its end: an intermediate overflow would be lost
+            raise NotJoined("it has few elements, or updates the state, for 16-bit floats")
         if self._has_rows and (found := self._of_rows(call, arrays, dtype)) is not None:
             return found
         space = Space(prod(result.shape[:-1]), result.shape[-1] if result.shape else 1, dtype)
@@ -361,9 +368,8 @@ class Partition:
                     continue
                 dtype = home[0].space.dtype
             dtypes.add(dtype)
-        # A formula rounds 16-bit floats once, at its end: an intermediate overflow would be lost.
-        if len(dtypes) != 1 or not (dtype := dtypes.pop()).is_floating or dtype.bits < 32:
-            raise NotJoined("its operands have several dtypes, or one that is neither float32 nor float64")
+        if len(dtypes) != 1 or not (dtype := dtypes.pop()).is_floating:
+            raise NotJoined("its operands have several dtypes, or one that is no float")
         if result.dtype.kind != "bool" and result.dtype is not dtype:
             raise NotJoined("its result has another dtype")
         return dtype
@@ -625,7 +631,7 @@ class _Replacement:
             is_alone = False
         if is_alone or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
             return self._stay(group, "it is alone: nothing that reads or makes its elements is a pass")
-        is_short = len(steps) <= MAX_CALLS and not group.has_masks
+        is_short = len(steps) <= MAX_CALLS and not group.has_masks and group.space.dtype.bits >= 32
         if is_short and all(step.extent is Extent.FULL and step.is_elementwise for step in steps):
             call = fused_call(steps, outputs, self._k)
             if call is not None:

@@ -174,7 +174,8 @@ class Plan:
 #: A backend's function from a plan to a function of its inputs that returns its outputs; None if it has none. The calls
 #: are the attribute ``made`` of the latter, and if it raises an error, ``failed`` may name one.
 Compile = Callable[[Plan], Callable[..., list[Any]] | None]
-#: A function from an element-wise operation and a dtype to whether such a plan may have it.
+#: A function from an element-wise operation and a dtype to whether such a plan may have it. Plans of 16-bit floats have
+#: element-wise calls alone; the backend rounds after each call, as the calls do by themselves.
 Knows = Callable[[str, DType], bool]
 
 
