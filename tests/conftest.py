@@ -2,7 +2,9 @@
 
 import gc
 import os
+import re
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,6 +119,25 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+#: A module whose tests are all marked `slow`.
+_ALL_SLOW = re.compile(rb"^pytestmark = (\[\s*)?pytest\.mark\.slow\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out modules without a test that -m wants, by their text: each worker would import and collect them.
+
+    Modules that the command line names are collected: their tests are reported as deselected.
+    """
+    wanted = config.getoption("markexpr").split()
+    if not collection_path.match("test_*.py") or "or" in wanted or "slow" not in wanted:
+        return None
+    if any(Path(argument.partition("::")[0]).resolve() == collection_path for argument in config.args):
+        return None
+    source = collection_path.read_bytes()
+    is_wanted = _ALL_SLOW.search(source) is None if "not slow" in " ".join(wanted) else b"mark.slow" in source
+    return None if is_wanted else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

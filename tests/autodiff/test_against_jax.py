@@ -15,7 +15,7 @@ from backburn.autodiff.tape import AnyGradOp, GradGraph, GradientTape
 from backburn.nn import functional
 from backburn.transforms import hessian, jvp, vjp
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jax")]
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: the extra `test` brings it")
 jnp: Any = jax.numpy

@@ -180,6 +180,7 @@ def test_a_plain_backend_is_wrapped_with_a_note(run, config: Path) -> None:
     assert err == "note: training needs gradients, which numpy does not have: using autodiff(numpy)\n"
 
 
+@pytest.mark.slow
 def test_resume_goes_on_where_a_run_ended(run, config: Path, tmp_path: Path) -> None:
     _, whole, _ = run("train", config, "--epochs", 4, "--out", tmp_path / "whole")
     run("train", config, "--epochs", 2)
@@ -214,6 +215,7 @@ def test_a_run_is_not_overwritten_without_being_told(run, config: Path, tmp_path
 
 
 # Another test of the same process may have started threads of JAX, which warns of any fork.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
 def test_a_signal_keeps_the_last_step(config: Path, tmp_path: Path, run, number: int, status: int) -> None:

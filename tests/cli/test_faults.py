@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,6 +160,12 @@ def lines(text: str) -> list[str]:
     return [re.sub(r"\d+\.\d s|out-\w+|\d{4}-\d\d-\d\d \d\d:\d\d", "", line).rstrip() for line in text.splitlines()]
 
 
+@pytest.fixture(scope="module")
+def usual(folder: Path) -> subprocess.CompletedProcess[str]:
+    """A run in the present locale, in ``out-usual``."""
+    return shell(folder, ["train", "run.toml", "--out", "out-usual"])
+
+
 VARIABLES = {
     "C": "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0", "C.UTF-8": "LC_ALL=C.UTF-8",
     "tr": "LC_ALL=tr_TR.ISO-8859-9 PYTHONUTF8=0", "ja": "LC_ALL=ja_JP.EUC-JP PYTHONUTF8=0",
@@ -167,10 +174,9 @@ VARIABLES = {
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_commands_do_the_same_in_every_locale(folder: Path, locales: Path, name: str) -> None:
+def test_commands_do_the_same_in_every_locale(folder: Path, usual: Any, locales: Path, name: str) -> None:
     """Train, list and evaluate. Names that the encoding does not have are used, or are an error of ours."""
     before = f"env LOCPATH={locales} {VARIABLES[name]}"
-    usual = shell(folder, ["train", "run.toml", "--out", "out-usual", "--overwrite"])
     out = "out-here"
     done = shell(folder, ["train", "run.toml", "--out", out, "--overwrite"], before=before)
     check(done)

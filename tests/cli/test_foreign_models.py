@@ -313,6 +313,7 @@ def fresh(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status"),
     [
@@ -347,6 +348,7 @@ def test_launched_commands_import_nothing_of_the_current_folder(shadowed: Path) 
     assert (done.returncode, "sqrt(x: F, /) -> F" in done.stdout) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_backend_in_the_current_folder_is_found_after_the_path(shadowed: Path) -> None:
     """In worker processes, too, where files beside it hide nothing."""
     (shadowed / "mine.py").write_text("from backburn_numpy import NumpyBackend as Backend\n")

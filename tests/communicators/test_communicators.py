@@ -75,6 +75,7 @@ COLLECTIVES = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_collectives_of_mpi(ranks: int) -> None:
     done = run_ranks(ranks, COLLECTIVES)

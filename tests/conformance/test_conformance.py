@@ -12,6 +12,7 @@ import time
 import types
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from backburn.base.dtypes import float32
 from backburn.base.errors import ArgumentError, BackburnError, BackendUnavailableError, ConfigError
 from backburn.cli import main
 from backburn.conformance import KINDS, Result, check_backend, checks, parametrize_with_checks, read_expected
-from backburn.conformance.checks.check import parts_of
+from backburn.conformance.checks.check import Check, parts_of
 from backburn.conformance.checks.kinds import LARGE_KINDS, UNEXPLAINED, holes
 from backburn.conformance.checks.timeout import can_limit, time_limit
 from backburn.conformance.reports.report import Report
@@ -38,7 +39,13 @@ from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend
 
 NUMPY = load_backend("numpy")
-ALL = list(checks(NUMPY))
+
+
+@cache
+def all_checks() -> list[Check]:
+    """All checks of the NumPy backend; making them takes seconds, and every worker imports this module."""
+    return list(checks(NUMPY))
+
 
 #: A backend for a worker process: NumPy's, with faults.
 MODULE = """
@@ -102,14 +109,15 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_there_are_enough_checks_and_their_ids_are_unique() -> None:
-    ids = [c.id for c in ALL]
+    ids = [c.id for c in all_checks()]
     assert len(set(ids)) == len(ids) >= 5000
-    for check in ALL:
+    for check in all_checks():
         assert parts_of(check.id) == (check.operation, check.dtype, check.kind, check.index)
         assert check.kind in KINDS
         assert check.title
 
 
+@pytest.mark.slow
 def test_checks_are_the_same_in_every_process() -> None:
     program = "from backburn.conformance import checks; from backburn.backend import load_backend\n"
     program += "print(sum(c.seed for c in checks(load_backend('numpy'), quick=True)))"
@@ -120,9 +128,9 @@ def test_checks_are_the_same_in_every_process() -> None:
 def test_quick_has_every_kind_and_every_operation_with_a_value() -> None:
     quick = list(checks(NUMPY, quick=True))
     assert len(quick) <= QUICK_CHECKS
-    assert {c.kind for c in quick} == {c.kind for c in ALL} - set(LARGE_KINDS)
-    assert {c.id for c in ALL if c.kind in ("protocol", "trait")} <= {c.id for c in quick}
-    assert {c.operation for c in quick} >= {c.operation for c in ALL if c.kind == "value"}
+    assert {c.kind for c in quick} == {c.kind for c in all_checks()} - set(LARGE_KINDS)
+    assert {c.id for c in all_checks() if c.kind in ("protocol", "trait")} <= {c.id for c in quick}
+    assert {c.operation for c in quick} >= {c.operation for c in all_checks() if c.kind == "value"}
     shapes: dict[str, set[Any]] = {}
     for check in quick:
         if check.sample is not None:
@@ -153,16 +161,16 @@ def test_a_backend_that_declares_no_dtypes_is_told_so(declared: Any, told: str) 
 
 
 def test_every_hole_has_a_reason() -> None:
-    found = holes({(c.operation, c.kind) for c in ALL})
+    found = holes({(c.operation, c.kind) for c in all_checks()})
     assert not [pair for pair, reason in found.items() if reason == UNEXPLAINED]
-    assert {c.kind for c in ALL} == set(KINDS)
+    assert {c.kind for c in all_checks()} == set(KINDS)
 
 
 @pytest.mark.slow
 def test_numpy_passes() -> None:
     report = check_backend(NUMPY)
     assert report.ok, text(report, matrices=False)
-    assert len(report.results) == len(ALL)
+    assert len(report.results) == len(all_checks())
 
 
 def test_logarithms_to_base_10_are_exact_in_every_layout() -> None:
@@ -171,6 +179,7 @@ def test_logarithms_to_base_10_are_exact_in_every_layout() -> None:
         np.testing.assert_array_equal(NUMPY.log10(x.astype(np.float32)), np.round(np.log10(x)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["autodiff(numpy)", "autodiff(autodiff(numpy))", "null", "autodiff(null)"])
 def test_what_ships_passes(spec: str) -> None:
     report = check_backend(spec, quick=spec != "null")
@@ -235,6 +244,7 @@ class Losing(NumpyBackend):
 """
 
 
+@pytest.mark.slow
 def test_a_device_that_is_lost_fails_no_further_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call fails until the process ends, as after an illegal access of CUDA."""
     (tmp_path / "losing_backend.py").write_text(LOSING)
@@ -612,6 +622,7 @@ def test_a_report_shows_failures_and_widened_tolerances() -> None:
         assert "k.tanh(1)" in page
 
 
+@pytest.mark.slow
 def test_progress_is_told() -> None:
     seen: list[tuple[str, int, int]] = []
     report = check_backend(
@@ -707,6 +718,7 @@ def test_null_knows_shapes_and_memory_without_values() -> None:
 # ---- the backends of others ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "target"),
     [("array_api_strict", "backburn_array_api_strict:StrictBackend"), ("torch", "backburn_torch:TorchBackend")],

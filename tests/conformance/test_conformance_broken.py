@@ -673,6 +673,7 @@ def test_a_fault_is_caught_by_its_check(name: str) -> None:
     assert not report.ok
 
 
+@pytest.mark.slow
 def test_the_same_operations_pass_unbroken() -> None:
     names = {n for fault in FAULTS.values() for n in fault.ops.split(",")}
     report = check_backend(K, ops=names)

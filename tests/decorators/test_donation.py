@@ -116,6 +116,7 @@ def values(held: Any) -> list[Any]:
     return [np.array(x) for x in bb.trees.flatten(held)[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @settings(max_examples=2, deadline=None, phases=[Phase.generate])
 @given(data=st.data())

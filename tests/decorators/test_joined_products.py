@@ -189,6 +189,7 @@ def run(calls: list[tuple[Any, ...]], results: list[int], *given: Any) -> list[A
     return [values[i] for i in results]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_random_programs(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -105,6 +105,7 @@ def test_large_parts_and_other_kinds_stay(shapes: list[Any]) -> None:
 KINDS = ("number", "row", "whole", "tanh", "same", "square", "self")
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_random_programs(data: st.DataObject) -> None:
     """Chains of element-wise calls on stacks, read in parts, summed, and read otherwise."""

@@ -386,6 +386,7 @@ def test_gradients_are_the_conjugates_of_those_of_torch(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("jax")
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradients_are_those_of_jax(name: str) -> None:
     jax = pytest.importorskip("jax")

@@ -39,6 +39,7 @@ def command(*arguments: str, before: str = "", **environment: str) -> subprocess
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["1", "0"], ids=["kernels", "NumPy alone"])
 def test_recorded_programs_are_the_programs(compiled: str) -> None:
     done = command("--seed", "standing", "--count", "120", BACKBURN_COMPILED=compiled)
@@ -94,6 +95,7 @@ native_program.NativeProgram.__call__ = crash
 """
 
 
+@pytest.mark.slow
 @needs_kernels
 @pytest.mark.parametrize(
     ("fault", "words"), [(TAIL, "failed: call "), (CRASH, "failed: the process ended by signal SIGABRT")]

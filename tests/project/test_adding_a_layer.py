@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 #: Asserts, in a process that imports the copy, that the layer is wherever it must be.
@@ -71,6 +73,7 @@ def exported(text: str) -> str:
     return text.replace(f'"{NEIGHBOUR}", ', f'"{NEIGHBOUR}", "LayerScale", ')
 
 
+@pytest.mark.slow
 def test_four_edits_add_a_layer(tmp_path: Path) -> None:
     kept = shutil.ignore_patterns("__pycache__", "*.npz", "stand_in", "emulation")
     for folder in ("src", "tests"):

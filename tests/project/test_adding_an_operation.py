@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 #: Asserts, in a process that imports the copy, that the operation is wherever it must be.
@@ -56,6 +58,7 @@ def edits() -> dict[str, str]:
     return dict(found)
 
 
+@pytest.mark.slow
 def test_three_edits_add_an_element_wise_operation(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in edits().items():

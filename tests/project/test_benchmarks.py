@@ -64,6 +64,7 @@ def test_scaling_over_processes_is_compared_and_timed(tmp_path: Path) -> None:
     assert all(len(rounds) == 1 and rounds[0] > 0 for rounds in times.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("peer", "pattern", "count"), [("torch", "*", 9), ("jax", "*by vector", 1)])
 def test_transforms_are_compared_and_timed(peer: str, pattern: str, count: int, tmp_path: Path) -> None:
     pytest.importorskip(peer)

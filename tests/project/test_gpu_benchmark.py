@@ -29,6 +29,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False, timeout=300, env=variables)
 
 
+@pytest.mark.slow
 def test_its_parts_run_on_any_backend(tmp_path: Path) -> None:
     parts = ["--parts", "leaks,recording"]
     done = run("--backend", "numpy", "--small", "--rounds", "1", *parts, "--out", str(tmp_path))

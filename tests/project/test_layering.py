@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -181,7 +182,8 @@ class Imports(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         before = self.for_type_checkers
-        self.for_type_checkers = before or ast.unparse(node.test).split(".")[-1] == "TYPE_CHECKING"
+        name = getattr(node.test, "attr", getattr(node.test, "id", ""))
+        self.for_type_checkers = before or name == "TYPE_CHECKING"
         for child in node.body:
             self.visit(child)
         self.for_type_checkers = before
@@ -243,6 +245,7 @@ def why_not(module: Module, imported: Import, backends: set[str]) -> str | None:
     return why_not_third_party(module, package)
 
 
+@cache
 def read_imports(root: Path) -> list[tuple[Module, list[Import]]]:
     """Return every module of the project with its imports."""
     modules = read_modules(root)

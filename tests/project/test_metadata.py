@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from tests.conftest import pytest_ignore_collect
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -152,6 +155,31 @@ def test_what_a_run_leaves_out_is_run_by_ci_and_by_a_session() -> None:
     assert len(marked) >= 2
     for path in marked:
         assert path == Path(__file__) or path.relative_to(ROOT).as_posix().startswith(paths[0])
+
+
+def test_modules_without_a_test_that_is_wanted_are_not_collected(tmp_path: Path) -> None:
+    """By their text, unless the command line names them."""
+    texts = {
+        "slow": "pytestmark = pytest.mark.slow\n\ndef test_a(): ...\n",
+        "listed": "pytestmark = [\n    pytest.mark.slow,\n    needs_kernels,\n]\n",
+        "some": "@pytest.mark.slow\ndef test_a(): ...\n",
+        "case": "@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.slow)])\n",
+        "none": "def test_slow_things(): ...\n",
+    }
+    for name, source in texts.items():
+        (tmp_path / f"test_{name}.py").write_text(source)
+
+    def collected(expression: str, *arguments: str) -> set[str]:
+        config: Any = SimpleNamespace(getoption={"markexpr": expression}.__getitem__, args=arguments)
+        return {name for name in texts if not pytest_ignore_collect(tmp_path / f"test_{name}.py", config)}
+
+    assert collected("slow and not stand_in") == collected("slow") == {"slow", "listed", "some", "case"}
+    assert collected("not slow and not stand_in") == {"some", "case", "none"}
+    for expression in ("", "stand_in", "not stand_in", "slow or stand_in"):
+        assert collected(expression) == {*texts}
+    assert collected("slow", "tests", f"{tmp_path / 'test_none.py'}::test_slow_things") == {*texts}
+    helpers = [path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")]
+    assert [path.name for path in helpers if "pytest.mark.slow" in path.read_text("utf-8")] == []
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

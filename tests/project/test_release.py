@@ -326,6 +326,7 @@ def test_a_command_that_fails_ends_the_release(monkeypatch: pytest.MonkeyPatch, 
         release.upload(files, rehearse=True)
 
 
+@pytest.mark.slow
 def test_a_release_is_built_rehearsed_and_tagged(ready: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for package in ("twine", "check_wheel_contents"):
         pytest.importorskip(package, reason="releases are checked with it: nox -s release")

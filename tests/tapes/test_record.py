@@ -614,6 +614,7 @@ def test_a_tape_records_where_nothing_else_does() -> None:
     np.testing.assert_allclose(gradients[product], [3.0, 7.0, 3.0, 7.0])
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_slots() -> None:
     tape = GradientTape()
     x, one = tape.input(np.array([1.0])), tape.input(np.array([1.0]))

@@ -250,6 +250,7 @@ def test_choices_are_integers_permutations_and_categories() -> None:
     assert bb.grad(lambda t: random.choice(t, (1,), p=bb.asarray([0.0, 2.0])).sum())(bb.ones(2)).tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_weighted_choices_without_replacement_are_drawn_one_after_another(dtype: str) -> None:
     """The chances of each pair are those of draws from what is left; what has none is never drawn."""

@@ -88,6 +88,7 @@ def test_looking_opens_nothing_for_writing(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @POSIX
 def test_looking_turns_no_run_away(folder: Path) -> None:
     """Looks in a loop beside locks that are taken and given back: none of these fails."""

@@ -71,6 +71,7 @@ def traced() -> Any:
     WATCHERS[:] = watching
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", [False, True])
 @pytest.mark.parametrize("kind", list(SHAPES))
 def test_steps_leave_nothing_behind(kind: Any, capture: bool, traced: None) -> None:

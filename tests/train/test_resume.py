@@ -117,6 +117,7 @@ def test_a_run_killed_at_random_moments_ends_in_the_bytes_of_one_that_was_not(tm
     assert within > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(tmp_path: Path, whole: Path) -> None:
     for steps in ("7", "20", "19"):  # within epochs of ten steps, and not where a state has just been saved
@@ -129,6 +130,7 @@ def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(tmp_path: Path, whol
     assert_same_files(tmp_path / "a", whole)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process by other means")
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", -2), ("SIGTERM", 1)])
 def test_a_signal_saves_within_the_epoch(tmp_path: Path, whole: Path, name: str, status: int) -> None:

@@ -13,12 +13,14 @@ def spec(inner: str, shards: int, inputs: str) -> str:
     return f"sharded({inner}, dp={shards}, on_fallback=allow, inputs={inputs})"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "shards"), [("first", 2), ("last", 3), ("addends", 2)])
 def test_some_checks(inputs: str, shards: int) -> None:
     report = check_backend(spec("numpy", shards, inputs), quick=True)
     assert report.failures == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["autodiff({})", "sharded({}, tp=2, on_fallback=allow, inputs=last)"])
 def test_some_checks_among_other_decorators(backend: str) -> None:
     report = check_backend(backend.format(spec("numpy", 2, "first")), quick=True)
