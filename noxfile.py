@@ -102,7 +102,7 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def sharded(session: nox.Session) -> None:
-    """Check the contract on shards: in one process and on two, and around other backends. It takes half an hour."""
+    """Check the contract on shards, of two processes too and around other backends; arguments go to `conformance`."""
     install(session, "test")
     session.install("array-api-strict>=2.3", "torch")
     for name in ("array_api_strict", "torch"):
@@ -110,9 +110,9 @@ def sharded(session: nox.Session) -> None:
     for inputs in ("first", "last", "addends"):
         for inner, shards in (("numpy", 2), ("numpy", 3), ("array_api_strict", 2), ("torch", 2)):
             spec = f"sharded({inner}, dp={shards}, on_fallback=allow, inputs={inputs})"
-            session.run("backburn", "conformance", spec, "--brief", "--jobs", "2")
+            session.run("backburn", "conformance", spec, "--brief", "--jobs", "2", *session.posargs)
         spec = f"sharded(numpy, dp=2, comm=mpi, on_fallback=allow, inputs={inputs})"
-        session.run("backburn", "launch", "-n", "2", "conformance", spec, "--brief")
+        session.run("backburn", "launch", "-n", "2", "conformance", spec, "--brief", *session.posargs)
 
 
 @nox.session

@@ -129,7 +129,7 @@ class FormulaTrace(Trace):
     def pow(self, x: Value, y: Any) -> Value:
         power = POWERS.get(y) if y.__class__ is float or y.__class__ is int else None
         if power is None:
-            raise Unsupported("powers whose exponent is no small integer or half")
+            raise Unsupported("powers whose exponent is neither a small integer nor a half")
         return power(self, x)
 
     def softplus(self, x: Value, beta: float = 1.0) -> Value:

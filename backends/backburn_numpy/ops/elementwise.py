@@ -55,7 +55,7 @@ def pow(x: Array, y: Array, /) -> Array:
         return _power(x, y)
     except ValueError as error:  # also of shapes
         if "negative" in str(error):
-            words = "an integer to a negative power is no integer: write a float exponent, as in x ** -1.0"
+            words = "an integer to a negative power is not an integer: write a float exponent, as in x ** -1.0"
             raise ArgumentError(words) from error
         raise
 

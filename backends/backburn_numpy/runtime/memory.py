@@ -27,7 +27,7 @@ from backburn_numpy import tuning
 #: Alignment of blocks in bytes, a cache line: vectors that straddle two lines halve the speed of a sum.
 ALIGNMENT = 64
 
-#: Bytes of a huge page, of which Linux makes memory if it is asked to: whoever reads it waits less for addresses. A
+#: Bytes of a huge page. Linux maps memory in huge pages if asked to, which saves look-ups of addresses. A
 #: quarter of one may be left unused. NumPy asks itself for arrays of :data:`NUMPY_ASKS` bytes and more.
 HUGE = 1 << 21
 NUMPY_ASKS = 1 << 22

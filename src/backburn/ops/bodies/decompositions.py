@@ -1,6 +1,6 @@
 """The arithmetic of decompositions: their bodies in place of a library, gradients and tangents.
 
-What they compute, and where they have no derivative, is told in :mod:`backburn.ops.decompositions`.
+What they compute, and where they have no derivative, is described in :mod:`backburn.ops.decompositions`.
 """
 
 from __future__ import annotations

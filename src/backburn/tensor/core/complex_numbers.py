@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backburn.backend.contract import AnyBackend
 
 #: What to write where a real number is needed.
-PARTS = "a complex number is no real one: bb.real(x), bb.imag(x) and bb.abs(x) are"
+PARTS = "a complex number is not real: take bb.real(x), bb.imag(x) or bb.abs(x)"
 _ORDER = "complex numbers have no order: compare bb.abs(x), or bb.real(x) and bb.imag(x)"
 _ROUNDING = "complex numbers are not rounded: apply it to bb.real(x) and bb.imag(x)"
 _BITS = "complex numbers have no bits to compute with"
