@@ -30,10 +30,10 @@ from backburn_cupy.kernels.sources import OPTIONS, source
 
 EITHER = pytest.mark.parametrize("dtype", ["float32", "float64"], indirect=True)
 FLOAT = pytest.mark.parametrize("dtype", ["float32"], indirect=True)
-#: One row and few, one element for each of 256 rows and few more, odd widths, whole packs, and rows of a block.
+#: Few rows and many short ones, odd widths and whole packs, rows of a warp and of a block, longer ones, and one row alone.
 SHAPES = [
-    *((2, 256), (5, 3, 35), (256, 2), (200, 3), (3, 255), (2, 257), (7, 260), (3, 1023), (70, 33)),
-    *((2, 4096), (2, 4095), (2, 4094), (1, 700), (1, 5001), (600,), (3, 5000)),
+    *((2, 256), (5, 3, 35), (200, 3), (3, 255), (7, 260), (70, 33)),
+    *((2, 4096), (2, 4095), (1, 5001), (600,), (3, 5000)),
 ]
 
 
@@ -224,6 +224,7 @@ def texts(dtype: str) -> dict[str, str]:
 
 
 @needs_nvrtc
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype_name", "arch"),
     [
@@ -242,6 +243,7 @@ def test_kernels_compile_without_spills(dtype_name: str, arch: str) -> None:
 
 
 @needs_nvrtc
+@pytest.mark.slow
 def test_packs_are_read_and_written_at_once() -> None:
     for kernel, text in texts("float32").items():
         code, _, _ = nvrtc.compiled(text, (*OPTIONS, *CUPYS, "-arch=compute_90"), [kernel])
