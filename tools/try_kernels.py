@@ -35,7 +35,7 @@ KERNELS = (
     ("silu_backward", (("made", 0), ("array", 3))),
     ("add", (("made", 1), ("array", 5))),
 )
-OUTPUTS = ("store", ("made", 2), 0), ("sum", ("made", 2), 1), ("max", ("made", 2), 2)
+OUTPUTS = ("store", (("made", 2),), 0), ("sum", (("made", 2),), 1), ("max", (("made", 2),), 2)
 #: The instruction set of the first wheel whose bits a level of another architecture has.
 ALIKE = {"base": "x86-64-v3"}
 

@@ -25,6 +25,8 @@ from backburn.base.errors import (
 from backburn.ops.bodies.quantized import Quantized
 from backburn.ops.bodies.quantized_moves import take_quantized
 from backburn.ops.table import OPERATIONS, contract_operations
+from backburn.programs.executable import CompiledProgram
+from backburn.programs.ir import Program
 from backburn_cupy import detect
 from backburn_cupy.kernels.attach import attach
 from backburn_cupy.kernels.fused import fuse
@@ -140,14 +142,15 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """The version of each NVIDIA library in use, or why it is not and what is used instead.
+        """The version of each NVIDIA library in use, or why it is not and what is used instead; what computes passes.
 
         Determined once, by this property or by the first operation that would use them.
         """
         from backburn_cupy import cublaslt, cudnn
 
         with self.device_context():
-            return {"cuBLASLt": cublaslt.words(), "cuDNN": cudnn.found().words}
+            passes = "CUDA, a kernel for each pass of a recorded step, on capture(cupy)"
+            return {"cuBLASLt": cublaslt.words(), "cuDNN": cudnn.found().words, "passes": passes}
 
     @classmethod
     def devices(cls) -> list[str]:
@@ -214,6 +217,12 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
             raise CaptureError(f"a recording needs separate memory, and there is not enough: {error}") from error
         self._recorded.add(recorded)
         return recorded
+
+    def compile(self, program: Program) -> CompiledProgram:
+        """A program with passes over rows, which ``capture(cupy)`` records: :mod:`backburn_cupy.programs`."""
+        from backburn_cupy.programs import compile_program
+
+        return compile_program(self, program)
 
     def device_context(self) -> Any:
         """A context that makes this CuPy's current device."""

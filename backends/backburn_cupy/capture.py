@@ -74,12 +74,12 @@ class Recorded:
         with (
             k.device_context(),
             self._allocating(),
-            _watching(k, self._note_operands, self._note_results) as calls,
+            _watching(k, self.note_operands, self.note_results) as calls,
             self._recording(),
         ):
             new, out = program(list(self.state), list(self._inputs))
             _check_plain(*new, *out)
-            self._note_operands((*new, *out))
+            self.note_operands((*new, *out))
             if self._is_stale:
                 raise Overwritten
             with k.translate_errors("capture"):
@@ -145,7 +145,7 @@ class Recorded:
         self._newer[id(newer)] = newer
         return newer
 
-    def _note_operands(self, operands: Iterable[Any]) -> None:
+    def note_operands(self, operands: Iterable[Any]) -> None:
         """Keep operands alive that are not the recording's own, lest their memory be reused; note overwritten ones."""
         arrays = [x for x in flatten(operands) if isinstance(x, cupy.ndarray)]
         memories = [x.data.mem for x in arrays]
@@ -154,7 +154,7 @@ class Recorded:
             pairs = zip(arrays, memories, strict=True)
             self._is_stale |= any(m.ptr in self._overwritten and id(x) not in self._newer for x, m in pairs)
 
-    def _note_results(self, results: Any) -> None:
+    def note_results(self, results: Any) -> None:
         """Note results that lie in overwritten memory: they follow from the new values."""
         if self._overwritten:
             arrays = [x for x in flatten((results,)) if isinstance(x, cupy.ndarray)]

@@ -24,7 +24,12 @@ TOWERS: dict[str, tuple[int, bool]] = {
 }
 #: Those of programs whose name begins with :data:`CUPY`, over the stand-in for CuPy: its graphs make the same calls.
 CUPY = "cupy-"
-CUPY_TOWERS = {"autodiff(cupy)": (70, True), "cupy": (30, True)}
+CUPY_TOWERS = {
+    "autodiff(cupy)": (40, True),
+    "cupy": (10, True),
+    "autodiff(capture(cupy))": (30, False),
+    "capture(cupy)": (20, False),
+}
 #: The ways, and the share of programs of each.
 MODES = {"value": 36, "grad": 21, "second": 5, "vmap": 8, "vmap grad": 3, "jvp": 5, "state": 14, "train": 8}
 #: The optimizers of steps that train.

@@ -45,6 +45,9 @@ class Runner(Protocol):
     deterministic: bool
     """Whether results must be reproducible bit for bit, even if slower."""
 
+    recorded: Any
+    """The recording in progress (:class:`backburn_cupy.capture.Recorded`), or None."""
+
     @property
     def fault(self) -> Array:
         """Three int64 on the device, for an out-of-range index: 1 if there was one, the index, and the axis' length."""
@@ -91,7 +94,6 @@ class CupyRunner:
         #: The numbers of recorded steps, by place.
         self.numbers = cupy.zeros(NUMBERS, "uint64")
         self._functions: dict[str, Any] = {}
-        #: The recording in progress (:class:`backburn_cupy.capture.Recorded`).
         self.recorded: Any = None
 
     @property

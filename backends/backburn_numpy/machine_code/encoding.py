@@ -34,12 +34,14 @@ VECTOR: dict[str, tuple[int, int, int, int]] = {
         "or": 0x56, "xor": 0x57, "compare": 0xC2, "move": 0x28, "load": 0x10, "store": 0x11,
     }.items()},
     **{name: (1, 2, opcode, BY_SIZE) for name, opcode in {
-        "fma213": 0xA8, "fma231": 0xB8, "fnma213": 0xAC, "fnma231": 0xBC, "select": 0x65,
+        "fma213": 0xA8, "fma231": 0xB8, "fms213": 0xAA, "fms231": 0xBA, "fnma213": 0xAC, "fnma231": 0xBC,
+        "select": 0x65,
     }.items()},
     "unpack_high": (1, 1, 0x15, 1), "odd": (2, 1, 0x16, 0), "to_float": (0, 1, 0x5B, 0), "widen": (0, 1, 0x5A, 0),
     "extract": (1, 3, 0x19, 0), "extract_half": (1, 3, 0x1B, 1), "narrow_one": (3, 1, 0x5A, 1),
     "store_one": (2, 1, 0x11, 0), "store_double": (3, 1, 0x11, 1), "add_double": (3, 1, 0x58, 1),
-    "add_doubles": (1, 1, 0x58, 1), "to_half": (1, 3, 0x1D, 0), "from_half": (1, 2, 0x13, 0),
+    "add_doubles": (1, 1, 0x58, 1), "mul_double": (3, 1, 0x59, 1),
+    "to_half": (1, 3, 0x1D, 0), "from_half": (1, 2, 0x13, 0),
 }  # fmt: skip
 #: Instructions whose opcode depends on the element's size.
 SIZED: dict[str, tuple[int, dict[int, int]]] = {

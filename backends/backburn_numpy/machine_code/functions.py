@@ -326,6 +326,18 @@ def huber(p: Program, x: Vector, targets: Vector, delta: Vector) -> Vector:
     return inside * p.fnma(inside, 0.5, difference)
 
 
+def standardized(p: Program, x: Vector, origin: Vector, first: Vector, second: Vector, shift: Vector) -> Vector:
+    d = x - origin
+    return p.fma(d, first, p.fma(d, second, shift))
+
+
+def standardize_gradient(
+    p: Program, grad: Vector, scale: Vector, y: Vector, tilt: Vector, level: Vector,
+    origin: Vector, first: Vector, second: Vector, shift: Vector,
+) -> Vector:  # fmt: skip
+    return first * p.fnma(y, tilt, p.fms(grad, scale, level))
+
+
 def round_to_bfloat16(p: Program, x: Vector) -> Vector:
     odd = p.both_bits(p.shifted(x, "right_unsigned", 16), p.bits(1))
     moved = p.make("int_add", p.make("int_add", x, p.bits(0x7FFF)), odd)
@@ -358,7 +370,8 @@ FUNCTIONS: dict[str, Function] = {
 #: Kernels of float32 alone.
 OF_FLOATS: dict[str, Function] = {
     "expm1": expm1, "tanh": tanh, "erf": erf, "erfc": erfc, "gelu": gelu, "gelu_backward": gelu_backward,
-    "gelu_tanh": gelu_tanh, "gelu_tanh_backward": gelu_tanh_backward,
+    "gelu_tanh": gelu_tanh, "gelu_tanh_backward": gelu_tanh_backward, "standardized": standardized,
+    "standardize_gradient": standardize_gradient,
     "round_to_half": lambda p, x: p.make("round_half", x), "round_to_bfloat16": round_to_bfloat16,
 }  # fmt: skip
 

@@ -40,8 +40,11 @@ POINTERS, DONE, END = (RCX, RDX, 8, 9, RBX, 12, 13, 14, 15), 10, 11
 SAVED = (RBX, 12, 13, 14, 15)
 #: The elements of a row that are summed in their own type, as ``reduce.c`` has it.
 BLOCK = 1024
-#: The outputs that are a number of each row.
-OF_ROWS = ("sum", "max", "min")
+#: The outputs that are sums of a row's elements, or these divided by their number; and all that are a number of a row.
+SUMS = ("sum", "mean")
+OF_ROWS = (*SUMS, "max", "min")
+#: The numbers that a row has in an array of moments.
+MOMENTS = 4
 #: The rows whose columns are summed in their own type, as ``tile_interpreter.c`` has it.
 ROWS_OF_COLUMNS = 4
 #: The most arrays of a loop, as ``tile_interpreter.c`` has it.
@@ -53,12 +56,12 @@ MOST_FRAME = 4096 - 64
 class Loop(NamedTuple):
     """A description of a function ``(arrays, rows)`` over a tile; equal loops have equal code.
 
-    An array varies over all elements (``full``), rows (``row``), columns (``column``) or nothing (``one``); sums of
-    columns are doubles (``sums``), to which those of a few rows are added (``some``, of whole vectors). A kernel has
-    its name and its operands: an array ``("array", number)``, a kernel's result ``("made", number)``, or a constant
-    ``("constant", number as a float's hexadecimal digits)``. An output is ``store``, ``sum``, ``max``, ``min`` or
-    ``columns``, with the number of the kernel or operand, and the array; of ``columns`` that of ``some``, after which
-    that of ``sums`` follows.
+    An array varies over all elements (``full``), rows (``row``, and ``moments`` with several numbers for each), columns
+    (``column``) or nothing (``one``); sums of columns are doubles (``sums``), to which those of a few rows are added
+    (``some``, of whole vectors). A kernel has its name and its operands: an array ``("array", number)``, a kernel's
+    result ``("made", number)``, or a constant ``("constant", number as a float's hexadecimal digits)``. An output is
+    ``store``, ``sum``, ``mean``, ``max``, ``min`` or ``columns``, with an operand, or two whose product it is of, and
+    the array; of ``columns`` that of ``some``, after which that of ``sums`` follows.
     """
 
     bytes: int
@@ -66,7 +69,7 @@ class Loop(NamedTuple):
     width: int
     arrays: tuple[str, ...]
     kernels: tuple[tuple[str, tuple[tuple[str, int | str], ...]], ...]
-    outputs: tuple[tuple[str, tuple[str, int | str], int], ...]
+    outputs: tuple[tuple[str, tuple[tuple[str, int | str], ...], int], ...]
 
 
 _known: WeakValueDictionary[Loop, Code] = WeakValueDictionary()
@@ -104,7 +107,7 @@ class _Assembly:
         for kind, array in reductions:
             registers -= 2
             self._sums[array] = registers, registers + 1
-            if kind == "sum":
+            if kind in SUMS:
                 continue
             if loop.bytes == 64:
                 self._nans[array] = masks.pop()
@@ -115,14 +118,14 @@ class _Assembly:
             if loop.bytes == 64:
                 self._scratch = masks.pop()
             else:
-                registers -= 1
+                registers -= 2 if any(kind in SUMS and len(x) > 1 for kind, x, _ in loop.outputs) else 1
                 self._scratch = registers
         if len(masks) < 3 or registers < 10:
             raise Unsupported("more reductions than registers")
         self._body = Body(program, self._assembler, registers, masks, self._join)
         #: The accumulator of a single vector; None: each of two vectors has its own.
         self._turn: int | None = 0
-        self._is_flat = not reductions and not {"row", "column", "sums"} & {*loop.arrays}
+        self._is_flat = not reductions and not {"row", "moments", "column", "sums"} & {*loop.arrays}
         wanted = [i for i, x in enumerate(loop.arrays) if x in ("some", "full", "column")]
         self._pointers = dict(zip(wanted, POINTERS, strict=False))
         self._totals = {array: self._body.slot() for array in self._sums} if loop.width > BLOCK else {}
@@ -136,22 +139,28 @@ class _Assembly:
             function = function_of(name, loop.size)
             if function is None:
                 raise Unsupported(f"{name} in machine code")
-            self._made.append(function(program, *map(self._operand, operands)))
-            for kind, operand, array in loop.outputs:
-                if operand == ("made", len(self._made) - 1):
-                    program.output(kind, self._made[-1], array)
-        for kind, operand, array in loop.outputs:
-            if operand[0] != "made":
-                program.output(kind, self._operand(operand), array)
+            self._made.append(function(program, *(x for operand in operands for x in self._operand(operand))))
+            self._output(len(self._made) - 1)
+        self._output(-1)
 
-    def _operand(self, x: tuple[str, int | str]) -> Vector:
+    def _output(self, last: int) -> None:
+        """The outputs whose operands are made by the kernel with that number and those before it; -1: by none."""
+        for kind, operands, array in self._loop.outputs:
+            if max((which for of, which in operands if of == "made" and isinstance(which, int)), default=-1) == last:
+                self._program.output(kind, tuple(x for operand in operands for x in self._operand(operand)), array)
+
+    def _operand(self, x: tuple[str, int | str]) -> tuple[Vector, ...]:
         kind, which = x
         if isinstance(which, str):
-            return self._program.constant(float.fromhex(which))
+            return (self._program.constant(float.fromhex(which)),)
         if kind == "made":
-            return self._made[which]
-        is_number = self._loop.arrays[which] in ("row", "one")
-        return self._program.number(which) if is_number else self._program.load(which)
+            return (self._made[which],)
+        extent = self._loop.arrays[which]
+        if extent in ("row", "one"):
+            return (self._program.number(which),)
+        if extent == "moments":
+            return tuple(self._program.number(which, i) for i in range(MOMENTS))
+        return (self._program.load(which),)
 
     # ---- places ----
 
@@ -188,7 +197,7 @@ class _Assembly:
             for array in self._columns():
                 self._clear(array)
             a.label("row")
-            self._numbers("row")
+            self._numbers("row", "moments")
             self._row()
             self._advance()
             a.with_number(5, RSI, 1)
@@ -213,15 +222,16 @@ class _Assembly:
             a.data(name, content * (1 if loop.bytes == 64 or len(content) > 8 else loop.bytes // loop.size))
         return a.finished()
 
-    def _numbers(self, kind: str) -> None:
+    def _numbers(self, *kinds: str) -> None:
         """Read the numbers of arrays, each into its register or its place on the stack."""
         a = self._assembler
         for x, home in self._body.numbers.items():
-            if self._loop.arrays[x.immediate] != kind:
+            array, which = x.immediate
+            if self._loop.arrays[array] not in kinds:
                 continue
-            a.integer(MOVE, RAX, Memory(RDI, offset=8 * x.immediate))
+            a.integer(MOVE, RAX, Memory(RDI, offset=8 * array))
             to = home if isinstance(home, int) else 0
-            a.vector("broadcast", to, 0, Memory(RAX))
+            a.vector("broadcast", to, 0, Memory(RAX, offset=which * self._loop.size))
             if isinstance(home, Memory):
                 a.vector("store", to, 0, home)
 
@@ -313,8 +323,8 @@ class _Assembly:
                 a.vector("load", 0, 0, self._body.constant(mask))
             self._body.emit(self._place, TAIL if loop.bytes == 64 else 0)
         for kind, _, array in loop.outputs:
-            if kind == "sum":
-                self._end_sum(array)
+            if kind in SUMS:
+                self._end_sum(kind, array)
             elif kind in OF_ROWS:
                 self._end_extreme(kind, array)
 
@@ -322,7 +332,7 @@ class _Assembly:
         """Go on to the next row."""
         a, loop = self._assembler, self._loop
         for i, kind in enumerate(loop.arrays):
-            step = {"full": loop.width * loop.size, "row": loop.size}.get(kind, 0)
+            step = {"full": loop.width * loop.size, "row": loop.size, "moments": MOMENTS * loop.size}.get(kind, 0)
             if step:
                 a.with_number(0, self._pointers.get(i, Memory(RDI, offset=8 * i)), step)
 
@@ -384,11 +394,11 @@ class _Assembly:
             if kind not in OF_ROWS:
                 continue
             for x in self._sums[array]:
-                if kind == "sum":
+                if kind in SUMS:
                     self._assembler.vector("xor", x, x, x)
                 else:
                     self._broadcast(x, -inf if kind == "max" else inf)
-            if kind == "sum":
+            if kind in SUMS:
                 continue
             nans = self._nans[array]
             if self._loop.bytes == 64:
@@ -400,23 +410,28 @@ class _Assembly:
         constant = self._body.constant(self._program.constant(number).immediate)
         self._assembler.vector("broadcast" if self._loop.bytes == 64 else "load", to, 0, constant)
 
-    def _join(self, output: Output, x: int, mask: int) -> None:
-        """Join a vector with an accumulator."""
+    def _join(self, output: Output, registers: list[int], mask: int) -> None:
+        """Join a vector, or the product of two, with an accumulator."""
         a, is_wide, kind = self._assembler, self._loop.bytes == 64, output.kind
         to = self._sums[output.array][output.turn if self._turn is None else self._turn]
         used = max(mask, 0) if is_wide else 0
-        name = "add" if kind == "sum" else kind
+        if kind in SUMS:
+            if mask >= 0 and not is_wide:
+                for i, x in enumerate(registers):
+                    a.vector("and", self._scratch + i, x, mask)
+                registers = [self._scratch + i for i in range(len(registers))]
+            if len(registers) == 1:
+                a.vector("add", to, registers[0], to, mask=used)
+            else:
+                a.vector("fma231", to, *registers, mask=used)
+            return
+        (x,) = registers
         if mask < 0 or is_wide:
-            a.vector(name, to, x, to, mask=used)
-        elif kind == "sum":
-            a.vector("and", self._scratch, x, mask)
-            a.vector("add", to, self._scratch, to)
+            a.vector(kind, to, x, to, mask=used)
         else:
             self._broadcast(self._scratch, -inf if kind == "max" else inf)
             a.select_by_sign(self._scratch, self._scratch, x, mask)
-            a.vector(name, to, self._scratch, to)
-        if kind == "sum":
-            return
+            a.vector(kind, to, self._scratch, to)
         nans = self._nans[output.array]
         if is_wide:
             a.vector("compare", self._scratch, x, x, immediate=UNORDERED, mask=used)
@@ -453,15 +468,18 @@ class _Assembly:
     def _end_block(self) -> None:
         """Add the sums of a block to those of its row."""
         for kind, _, array in self._loop.outputs:
-            if kind == "sum":
+            if kind in SUMS:
                 self._total(array)
                 self._assembler.vector("store_double", 0, 0, self._totals[array], bytes=16)
                 for x in self._sums[array]:
                     self._assembler.vector("xor", x, x, x)
 
-    def _end_sum(self, array: int) -> None:
-        """Write the sum of a row."""
+    def _end_sum(self, kind: str, array: int) -> None:
+        """Write the sum of a row, or that divided by the number of its elements."""
         self._total(array)
+        if kind == "mean":
+            each = self._body.constant(pack("<d", 1.0 / self._loop.width))
+            self._assembler.vector("mul_double", 0, 0, each, bytes=16)
         if self._loop.size == 4:
             self._assembler.vector("narrow_one", 0, 0, 0, bytes=16)
         self._write(array)

@@ -67,10 +67,10 @@ class Vector:
 
 @dataclass(slots=True)
 class Output:
-    """The use of a vector: it is stored in an array, or joined with the sums or extremes of a row."""
+    """The use of a vector, or of the product of two: it is stored, or added to sums, or joined with extremes."""
 
     kind: str
-    value: Vector
+    values: tuple[Vector, ...]
     array: int
     #: The number, 0 or 1, of the vector of elements that it is of, where code has two in turns.
     turn: int
@@ -118,19 +118,23 @@ class Program:
         """Elements of an array."""
         return self._source("array", (array, self.turn))
 
-    def number(self, array: int) -> Vector:
-        """The number of an array that all elements of a row, or of the code, have."""
-        return self._source("number", array)
+    def number(self, array: int, which: int = 0) -> Vector:
+        """The number of an array that all elements of a row, or of the code, have; ``which`` of several."""
+        return self._source("number", (array, which))
 
-    def output(self, kind: str, value: Vector, array: int) -> None:
-        """Something that is done with a vector."""
-        self.order.append(Output(kind, value, array, self.turn))
+    def output(self, kind: str, values: tuple[Vector, ...], array: int) -> None:
+        """Something that is done with a vector, or with the product of two."""
+        self.order.append(Output(kind, values, array, self.turn))
 
     # ---- what kernels are made of ----
 
     def fma(self, x: Number, y: Number, z: Number) -> Vector:
         """``x * y + z``, rounded once."""
         return self.make("fma", x, y, z)
+
+    def fms(self, x: Number, y: Number, z: Number) -> Vector:
+        """``x * y - z``, rounded once."""
+        return self.make("fms", x, y, z)
 
     def fnma(self, x: Number, y: Number, z: Number) -> Vector:
         """``z - x * y``, rounded once."""
@@ -183,7 +187,7 @@ class Program:
 
 def operands_of(step: Step) -> Sequence[Vector]:
     """The vectors that a step reads."""
-    return (step.value,) if isinstance(step, Output) else step.operands
+    return step.values if isinstance(step, Output) else step.operands
 
 
 def only(steps: Sequence[Step], turn: int) -> list[Step]:
@@ -221,7 +225,7 @@ class Body:
 
     def __init__(
         self, program: Program, assembler: Assembler, top: int, masks: Sequence[int],
-        joins: Callable[[Output, int, int], None],
+        joins: Callable[[Output, list[int], int], None],
     ) -> None:  # fmt: skip
         self.program, self.assembler = program, assembler
         self._joins = joins
@@ -277,20 +281,29 @@ class Body:
             while self._left[x] and self._left[x][0] <= i:
                 self._left[x].pop(0)
         if isinstance(step, Output):
-            register = self._register(step.value)
+            registers = [self._register(x) for x in step.values]
             if step.kind == "store":
-                self._store(register, step.array, step.turn)
+                self._store(registers[0], step.array, step.turn)
             elif step.kind == "columns":  # also what is past the end of a row, for which there is room
-                place, to = self._places(step.array, step.turn), self._target(step.value)
-                self.assembler.vector("add", to, register, place)
-                self.assembler.vector("store", to, 0, place)
-                self._free.append(to)
+                self._add_to_columns(registers, self._places(step.array, step.turn), step.values)
             else:
-                self._joins(step, register, self._mask)
+                self._joins(step, registers, self._mask)
         else:
             self._make(step, operands)
         for x in operands:
             self._release(x)
+
+    def _add_to_columns(self, registers: list[int], place: Memory, values: tuple[Vector, ...]) -> None:
+        """Add a vector, or the product of two, to sums in memory."""
+        if len(registers) == 1:
+            to = self._target(*values)
+            self.assembler.vector("add", to, registers[0], place)
+        else:
+            to = self._new()
+            self.assembler.vector("load", to, 0, place)
+            self.assembler.vector("fma231", to, *registers)
+        self.assembler.vector("store", to, 0, place)
+        self._free.append(to)
 
     def _release(self, x: Vector) -> None:
         """A register whose vector nothing reads any more is free."""
@@ -390,7 +403,7 @@ class Body:
     def _make(self, x: Vector, operands: list[Vector]) -> None:
         """The instruction of a vector."""
         vector = self.assembler.vector
-        if x.name in ("fma", "fnma"):
+        if x.name in ("fma", "fms", "fnma"):
             to = self._multiply_add(x.name, *operands)
         elif x.name == "select":
             mask, first, second = operands
@@ -445,7 +458,7 @@ class Body:
         return self._free_masks.pop()
 
     def _multiply_add(self, name: str, x: Vector, y: Vector, z: Vector) -> int:
-        """``x * y + z`` and the like: the result takes the register of an operand, or of a copy of it."""
+        """``x * y + z`` or ``- z``, or ``z - x * y``: the result takes the register of an operand, or of a copy."""
         if self._is_read(z):
             if not self._dies(x) and (self._dies(y) or self._is_read(x)):
                 x, y = y, x

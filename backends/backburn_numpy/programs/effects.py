@@ -82,12 +82,13 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 #: The arrays of kernels that passes call with rows and their width, and which is the result: F has all elements, R a
-#: number for each row, I an index for each row, C one for each column, and S sums of columns, which are doubles.
+#: number for each row, M four of them, I an index for each row, C one for each column, and S sums of columns, which are
+#: doubles.
 ARRAYS_ALONG_ROWS = {
     "softmax": ("FF", 0), "softmax_backward": ("FFF", 0), "log_softmax": ("FF", 0), "log_softmax_backward": ("FFF", 0),
     "logsumexp": ("FR", 1), "pick": ("FRI", 1), "pick_backward": ("FRI", 0),
     "label_cross_entropy": ("FRI", 1), "label_cross_entropy_backward": ("FRFI", 0),
-    "standardize": ("FFCC", 0), "standardize_backward": ("FFFCCS", 0),
+    "standardize": ("FFCC", 0), "standardize_backward": ("FFFCCS", 0), "moments": ("MF", 0),
 }  # fmt: skip
 
 #: The operands of a formula's kernels that are numbers, from 1 on; of others with "_number" at the end, the second.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -13,11 +14,16 @@ from backburn_numpy import compiled
 from backburn_numpy.machine_code.functions import function_of
 from backburn_numpy.machine_code.loops import MOST_ARRAYS, Loop, compiled_loop
 from backburn_numpy.machine_code.memory import VECTORS, Code, missing
+from backburn_numpy.programs.norm_loops import MOMENTS
 
 #: The kernels that reduce rows, and what loops call that.
-REDUCTIONS = {"sum_rows": "sum", "max_rows": "max", "min_rows": "min"}
-#: The kernel that sums columns.
-COLUMNS = "sum_columns"
+REDUCTIONS = {
+    "sum_rows": "sum", "max_rows": "max", "min_rows": "min", "mean_rows": "mean", "mean_products": "mean",
+}  # fmt: skip
+#: The kernels that sum columns, of elements or of products.
+COLUMNS = frozenset(("sum_columns", "sum_products"))
+#: The parts of norms that loops alone compute.
+LOOPED = frozenset(("standardized", "standardize_gradient", "mean_rows", "mean_products", "sum_products"))
 #: The widest rows whose elements kernels of reductions join one after the other, as ``reduce.c`` has it.
 NARROW = 24
 #: The most reductions of a loop, by the bytes of vectors.
@@ -28,7 +34,7 @@ CHEAP = frozenset(
     for name in (
         "add", "subtract", "subtract_from", "multiply", "multiply_add", "scale_add", "scale_multiply", "negative",
         "absolute", "square", "maximum", "minimum", "clamp", "less", "less_equal", "greater", "greater_equal", "equal",
-        "not_equal", "where", "relu_backward", "fill",
+        "not_equal", "where", "relu_backward", "fill", "standardized",
     )
     for suffix in ("", "_number")
 )  # fmt: skip
@@ -72,15 +78,15 @@ class Pass:
     #: The stage in which each value is made: loops are even, calls of kernels odd.
     _stages: dict[Value, int] = field(default_factory=dict)
 
-    def steps(self) -> list[Step]:
-        """The calls, with loops in place of some; all as they are where there is no machine code, or it gains none."""
+    def loops(self) -> list[Step] | None:
+        """The calls, with loops in place of some; None where there is no machine code, or it gains none."""
         if missing():
-            return [*self.calls]
+            return None
         try:
             found = self._scheduled()
         except Unsupported:
-            return [*self.calls]
-        return found if len(found) < len(self.calls) else [*self.calls]
+            return None
+        return found if len(found) < len(self.calls) else None
 
     def _scheduled(self) -> list[Step]:
         looped = self._assign()
@@ -96,7 +102,7 @@ class Pass:
         for stage, group in reversed([*enumerate(groups)]):
             needed, wanted = [], {x for x in kept if stages.get(x) == stage}
             for call in reversed(group):
-                if call[1] in wanted or call[1] not in looped or call[0] in REDUCTIONS or call[0] == COLUMNS:
+                if call[1] in wanted or call[1] not in looped or call[0] in REDUCTIONS or call[0] in COLUMNS:
                     needed.append(call)
                     wanted.update(self._operands(call))
             if stage % 2:
@@ -121,8 +127,8 @@ class Pass:
         for call in self.calls:
             kernel, made, _ = call
             reduces = kernel in REDUCTIONS
-            if kernel == COLUMNS:  # of what a loop makes
-                able = self._base(call[2][0]) in looped
+            if kernel in COLUMNS:  # of what a loop makes
+                able = kernel in LOOPED or self._base(call[2][0]) in looped
             elif reduces:
                 able = self.width > NARROW
             else:
@@ -136,6 +142,8 @@ class Pass:
                 stage = max(stage, ready if able else at | 1)
             stage = stage if able else stage | 1
             if able and reduces:
+                while kernel in LOOPED and reductions.get(stage, 0) == MOST_REDUCTIONS[vector]:
+                    stage += 2
                 if reductions.get(stage, 0) == MOST_REDUCTIONS[vector]:
                     able, stage = False, stage | 1
                 else:
@@ -150,18 +158,23 @@ class Pass:
         stages = self._stages
         needed: dict[Value, int] = {}
         latest: dict[Value, int] = {}
+        reductions = Counter(stages[made] for kernel, made, _ in self.calls if kernel in REDUCTIONS and made in looped)
+        most = MOST_REDUCTIONS[VECTORS[compiled.level() or ""]]
         for call in reversed(self.calls):
-            made = call[1]
-            if made in looped and self.extents[made] is Extent.FULL and made not in self.results and made in needed:
-                target = needed[made]
-                if all(
+            made, is_full = call[1], self.extents[call[1]] is Extent.FULL
+            if made in looped and made not in self.results and (target := needed.get(made, -1)) > stages[made]:
+                able = all(
                     x not in stages or self.extents[x] is not Extent.FULL or x in self.results
                     or latest.get(x, -1) >= target for x in self._operands(call)
-                ):  # fmt: skip
-                    stages[made] = max(stages[made], target)
+                )  # fmt: skip
+                if able and (is_full or reductions[target] < most):
+                    if not is_full:
+                        reductions.update({stages[made]: -1, target: 1})
+                    stages[made] = target
             for x in self._operands(call):
                 stage = stages[made] & ~1
-                needed[x] = min(needed.get(x, stage), stage)
+                first = stage if stages[made] % 2 or self.extents[x] is Extent.FULL else stage - 2
+                needed[x] = min(needed.get(x, first), first)
                 latest[x] = max(latest.get(x, stage), stage)
 
     def _again(self, looped: set[Value]) -> dict[int, set[Value]]:
@@ -203,23 +216,23 @@ class Pass:
         reads: dict[Value, int] = {}
         kernels: list[tuple[str, tuple[tuple[str, int | str], ...]]] = []
         numbers: dict[Value, int] = {}
-        outputs: list[tuple[str, Value, Value]] = []
-        columns: list[tuple[Value, Value]] = []
+        outputs: list[tuple[str, list[Value], Value]] = []
+        columns: list[tuple[list[Value], Value]] = []
         given_by: list[tuple[str, list[Value]]] = []
         for kernel, x, given in calls:
             for y in given:
                 if y not in self.constants and (base := self._base(y)) not in made:
                     reads.setdefault(base, len(reads))
             if kernel in REDUCTIONS:
-                outputs.append((REDUCTIONS[kernel], self._base(given[0]), x))
+                outputs.append((REDUCTIONS[kernel], given, x))
                 continue
-            if kernel == COLUMNS:
-                columns.append((self._base(given[0]), x))
+            if kernel in COLUMNS:
+                columns.append((given, x))
                 continue
             numbers[x] = len(given_by)
             given_by.append((kernel, given))
             if x in kept:
-                outputs.append(("store", x, x))
+                outputs.append(("store", [x], x))
         some = [Value() for _ in columns]
         writes = [*(x for _, _, x in outputs), *(x for _, x in columns)]
         arrays = arrays_of(writes, reads, some)
@@ -237,9 +250,10 @@ class Pass:
         if len(places) > MOST_ARRAYS:
             raise Unsupported("more arrays than a loop has")
         kinds = {**dict.fromkeys(some, "some"), **{x: "sums" for _, x in columns}}
+        kinds |= dict.fromkeys((made for kernel, made, _ in self.calls if kernel == MOMENTS), "moments")
         extents = tuple(kinds.get(x) or self.extents[x].name.lower() for x in places)
         loop = Loop(
             VECTORS[compiled.level() or ""], self.size, self.width, extents, tuple(kernels),
-            tuple((kind, operand(x), places[y]) for kind, x, y in outputs),
+            tuple((kind, tuple(map(operand, given)), places[x]) for kind, given, x in outputs),
         )  # fmt: skip
         return Joined(calls, [*reads], writes, arrays, some, compiled_loop(loop))

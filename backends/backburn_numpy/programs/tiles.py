@@ -10,18 +10,21 @@ import numpy as np
 
 from backburn.base.dtypes import DType, bfloat16, float16, float32, float64, int64
 from backburn.ops.table import OPERATIONS
-from backburn.programs.fusion.plan import ALONG_ROWS, Extent, Operand, Plan, Step
+from backburn.programs.fusion.plan import ALONG_ROWS, Extent, Operand, Plan
+from backburn.programs.fusion.plan import Step as PlanStep
 from backburn.programs.ir import Call, Variable, arguments, listed
 from backburn.programs.lowering import UNTRACEABLE, Value
+from backburn.programs.lowering import Call as KernelCall
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.fused import DOWNCASTS, UPCASTS, FormulaTrace, needed_calls
+from backburn_numpy.machine_code import loops
 from backburn_numpy.machine_code import memory as machine_code
 from backburn_numpy.ops.index import wrap_indices
 from backburn_numpy.ops.losses import class_indices
-from backburn_numpy.programs import tiles_verifier, verifier
+from backburn_numpy.programs import norm_loops, tiles_verifier, verifier
 from backburn_numpy.programs.effects import ARRAYS_ALONG_ROWS
-from backburn_numpy.programs.tile_loops import Joined, Pass
+from backburn_numpy.programs.tile_loops import Joined, Pass, Step
 from backburn_numpy.runtime.memory import contiguous, empty
 from backburn_numpy.runtime.quiet import quietly
 from backburn_numpy.runtime.threads import available
@@ -35,13 +38,13 @@ SPAN_BYTES = 1 << 12
 #: The most portions of rows. Bits depend on it.
 MOST_PORTIONS = 32
 #: The ways to call a kernel, as ``tile_interpreter.c`` numbers them.
-ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE = range(9)
+ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS = range(10)
 #: The most arrays of a kernel, and with them the words of a step.
 MOST_ARRAYS = 6
 #: The dtype of indices.
 INDEX = np.dtype(np.int64)
 #: The kernels along rows that are called in another way than :data:`ALONG`.
-NORMS = {"standardize": NORM, "standardize_backward": NORM_BACKWARD}
+NORMS = {"standardize": NORM, "standardize_backward": NORM_BACKWARD, norm_loops.MOMENTS: MOMENTS}
 #: The kernels of operations along rows whose names differ.
 NAMES = {
     "take_along_axis": "pick", "take_along_axis_backward": "pick_backward", "layer_norm": "standardize",
@@ -251,7 +254,7 @@ class TilePass:
             self._arrays[view] = value
         return self._views[value]
 
-    def _note(self, step: Step) -> None:
+    def _note(self, step: PlanStep) -> None:
         """Note the kernels of a step."""
         trace, call = self._trace, step.call
         if step.is_reduction:
@@ -294,7 +297,9 @@ class TilePass:
         trace, size, width = self._trace, self.dtype.itemsize, self._plan.space.width
         needed = [x for x, sums in trace.sums.items() if sums in results and x not in results]
         calls = needed_calls(trace.calls, [*results, *needed], self._arrays)
-        steps = Pass(calls, results, self._extents, self._arrays, trace.constants, width, size).steps()
+        steps = self._loops(calls, results) or [*calls]
+        #: The values of which each row has several numbers.
+        self._moments = {x[1] for x in steps if not isinstance(x, Joined) and x[0] == norm_loops.MOMENTS}
         arrays = {
             Extent.FULL: -(-self._tall * width * size // LINE) * LINE,
             Extent.ROW: -(-self._tall * size // LINE) * LINE,
@@ -324,6 +329,9 @@ class TilePass:
         self._codes = [step.code for step in steps if isinstance(step, Joined)]
         for i, step in enumerate(steps):
             for made in step.writes if isinstance(step, Joined) else [step[1]]:
+                if made in self._moments:
+                    places[made] = Place(-1, room, loops.MOMENTS * size)
+                    room += loops.MOMENTS * arrays[Extent.ROW] + LINE
                 if made not in places:
                     extent = self._extents[made]
                     if not free[extent]:
@@ -360,7 +368,7 @@ class TilePass:
                 words += [found.where, how, len(where), *(n for place in where for n in place)]
                 words += [*[0] * (3 * (MOST_ARRAYS - len(where))), int(np.float64(eps).view(np.int64)), centred]
             for x in {*reads[i]}:
-                if last[x] == i and places[x].start == -1:
+                if last[x] == i and places[x].start == -1 and x not in self._moments:
                     free[self._extents[x]].append(places[x].offset)
         kernels = sum(not isinstance(step, Joined) for step in steps)
         #: The generator of the pass's code, in words.
@@ -379,6 +387,24 @@ class TilePass:
         if verifier.VERIFIES:
             self.finished = self._finished(steps, inputs, results, known)
             tiles_verifier.verify(self.finished)
+
+    def _loops(self, calls: Sequence[KernelCall], results: list[Value]) -> list[Step] | None:
+        """The calls with loops in place of some, also of the parts of norms; None where there are none."""
+        trace, space = self._trace, self._plan.space
+
+        def looped(calls: Sequence[KernelCall]) -> list[Step] | None:
+            size = self.dtype.itemsize
+            return Pass(calls, results, self._extents, self._arrays, trace.constants, space.width, size).loops()
+
+        found = looped(calls)
+        has_norms = any(kernel in norm_loops.SWEEPS for kernel, _, _ in calls)
+        if not has_norms or self.dtype is FLOAT64 or space.width < norm_loops.MIN_WIDTH or machine_code.missing():
+            return found
+        zero = Value(is_number=True)
+        trace.constants[zero] = 0.0
+        parts = norm_loops.split_norms(calls, ABSENT, zero, trace.options, trace.sums, self._extents, self._makers)
+        split = looped(needed_calls(parts, results, self._arrays))
+        return split if split and _sweeps(split) < _sweeps(found or calls) else found
 
     def _finished(
         self,
@@ -414,7 +440,7 @@ class TilePass:
         return tiles_verifier.Finished(
             self._words, self._fixed, space.rows, space.width, kernels, self._extents, self._arrays,
             self._trace.constants, self._tables, starts, self._portions, self._makers, numbers, self._trace.options,
-            self._trace.sums, ABSENT,
+            self._trace.sums, self._moments, ABSENT,
         )  # fmt: skip
 
     def _kernel_of(self, call: tuple[str, Value, list[Value]]) -> tuple[str, Value, list[tuple[Value, bool]]]:
@@ -506,6 +532,11 @@ class TilePass:
                 total /= self._plan.space.rows
             results[i] = total.astype(self.dtype).reshape(v.shape)
         return results
+
+
+def _sweeps(steps: Sequence[Step]) -> int:
+    """How many times steps go over the elements of a tile, about."""
+    return sum(1 if isinstance(step, Joined) else norm_loops.SWEEPS.get(step[0], 1) for step in steps)
 
 
 def _of_elements(plan: Plan) -> Plan:

@@ -6,7 +6,7 @@ memory that holds the value, every write in a result or in the room of a thread,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from backburn_numpy.programs.effects import ARRAYS_ALONG_ROWS, Refused
 from backburn_numpy.programs.tile_loops import Joined
 
 #: The ways to call a kernel and the words of a step, as ``tile_interpreter.c`` numbers and counts them.
-ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE = range(9)
+ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS = range(10)
 WORDS = 23
 #: The kernels that convert 16-bit floats, and the number of the array of these.
 HALVES = {**dict.fromkeys(UPCASTS.values(), 1), **dict.fromkeys(DOWNCASTS.values(), 0)}
@@ -64,6 +64,8 @@ class Finished(NamedTuple):
     #: What kernels of norms add to variances, and whether they subtract means; the sums that kernels make besides.
     options: Mapping[Value, tuple[float, bool]]
     sums: Mapping[Value, Value]
+    #: The values that are moments, of which each row has four numbers.
+    moments: Set[Value]
     #: The operand of kernels that do without one.
     absent: Value
 
@@ -162,8 +164,15 @@ class _Tile:
             lengths = [self._rows * line, column]
         elif how == COLUMNS:
             lengths = [self._rows * line, 8 * self._width]
-        elif how in (ALONG, NORM, NORM_BACKWARD):
-            sizes = {"F": self._rows * line, "R": column, "I": self._rows * 8, "C": line, "S": 8 * self._width}
+        elif how in (ALONG, NORM, NORM_BACKWARD, MOMENTS):
+            sizes = {
+                "F": self._rows * line,
+                "R": column,
+                "M": 4 * column,
+                "I": self._rows * 8,
+                "C": line,
+                "S": 8 * self._width,
+            }
             lengths = [sizes[kind] for kind in ARRAYS_ALONG_ROWS[name.removesuffix("_double")][0]]
             options = float(words[-2:-1].view(np.float64)[0]), bool(words[-1])
             if options != self._finished.options.get(made, (0.0, False)):
@@ -177,7 +186,7 @@ class _Tile:
             raise Refused("a step has another number of arrays")
         parts = [self._parts(step, i, length, how) for i, length in enumerate(lengths)]
         at = 0 if how in (ELEMENTS, NUMBERS, BY_ROW) else len(parts) - 1
-        if how in (ALONG, NORM, NORM_BACKWARD):
+        if how in (ALONG, NORM, NORM_BACKWARD, MOMENTS):
             at = ARRAYS_ALONG_ROWS[name.removesuffix("_double")][1]
         result, operands = parts[at], [*parts[:at], *parts[at + 1 :]][: len(given)]
         if any(
@@ -238,6 +247,8 @@ class _Tile:
         length = {Extent.FULL: self._rows * line, Extent.ROW: self._rows * self._size, Extent.COLUMN: line}.get(
             extent, self._size
         )
+        if value in self._finished.moments:
+            length *= 4
         if is_room:  # of whole vectors
             length = -(-line // 64) * 64
         if start >= 0 and stride < 0:

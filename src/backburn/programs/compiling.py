@@ -24,7 +24,8 @@ class CompilingBackend(Protocol):
         """An executable of a program, whose calls it may rewrite; they are joined only if ``program.joins``.
 
         :func:`backburn.programs.ir.rewrite` runs passes, and :class:`backburn.programs.executable.CompiledProgram`
-        makes the calls that they leave.
+        makes the calls that they leave. A backend that records by itself returns one of these: it is run once, and
+        then given to the backend's own ``capture`` as a step.
         """
 
 

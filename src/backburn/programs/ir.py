@@ -146,6 +146,17 @@ def variables_in(nested: Iterable[Any]) -> list[Variable]:
     return found
 
 
+def numbers_in(nested: Iterable[Any]) -> list[Number]:
+    """The numbers of the recording among values and in lists of them."""
+    found = []
+    for value in nested:
+        if value.__class__ is Number:
+            found.append(value)
+        elif value.__class__ is list:
+            found += numbers_in(value)
+    return found
+
+
 def arguments(call: Call) -> list[Any]:
     """The operands of an operation's call, and its attributes in their order."""
     if not call.attributes:

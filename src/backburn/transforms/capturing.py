@@ -117,8 +117,7 @@ class Captured:
     @property
     def program(self) -> ProgramText | None:
         """The program that was recorded last, as text: a call on each line, and what became of it; None before."""
-        plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
-        return ProgramText(plans[-1].executable) if plans else None
+        return None if (compiled := self._compiled()) is None else ProgramText(compiled)
 
     def plan(self) -> ProgramText | None:
         """How the program that was recorded last passes over memory, as text; None before, or on another backend.
@@ -140,9 +139,14 @@ class Captured:
           writes v3 (full)
           32.8 kB read, 32.8 kB written: 65.5 kB in place of 0.2 MB by its calls one after the other...
         """
-        plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
-        text = getattr(plans[-1].executable, "plan", None) if plans else None
+        text = getattr(self._compiled(), "plan", None)
         return None if text is None else ProgramText(text())
+
+    def _compiled(self) -> Any:
+        """The program that was recorded last; one that a backend has recorded in turn is an attribute of that."""
+        plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
+        executable = plans[-1].executable if plans else None
+        return getattr(executable, "compiled", executable)
 
     @property
     def launches(self) -> int | None:

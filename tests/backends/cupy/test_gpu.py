@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.backends.cupy.emulation.passes import CASES, close, operands, plain
 from tests.backends.cupy.test_capture import train
 
 import backburn as bb
@@ -15,6 +16,7 @@ from backburn.backend.registry import load_backend
 from backburn.base import dtypes
 from backburn.base.contexts import scoped
 from backburn.base.errors import DeviceMemoryError, OutOfRangeError
+from backburn.base.trees import flatten
 from backburn.communicators import Local
 from backburn.conformance import check_backend
 
@@ -200,6 +202,23 @@ def replayed(k: Any, program: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
     plain = [k.to_numpy(x) for x in program(inputs)]
     with scoped(RECORDING_STEP, Recording()):
         return plain, k.capture(lambda state, given: (state, program(given)), [], inputs)
+
+
+@pytest.mark.parametrize("shape", [(70, 33), (4096, 1000), (300, 4096)], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_passes(k: Any, name: str, shape: tuple[int, int]) -> None:
+    """Recorded calls that are joined, against NumPy in float64, and with the same bits in each replay."""
+    function, has_gradients = CASES[name]
+    arrays = operands(shape, np.float32)
+    if has_gradients:
+        function = bb.value_and_grad(function, argnums=(0, 1, 2, 3))
+    captured = bb.capture(function, state=False, on_fallback="error")
+    given = [bb.asarray(x, backend="capture(cupy)") for x in arrays]
+    replays = [[x.numpy() for x in flatten(captured(*given))[0]] for _ in range(4)][2:]
+    assert "computed by CUDA" in str(captured.plan())
+    close(replays[0], plain(function, *arrays), "float32")
+    for one, other in zip(*replays, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_what_libraries_compute_is_recorded(k: Any) -> None:

@@ -119,7 +119,7 @@ def loop_of_many_registers(vector: int, size: int) -> tuple[Loop, list[Any]]:
         ("silu_backward", (("made", 0), ("array", 3))),
         ("add", (("made", 1), ("array", 5))),
     )
-    outputs = (("store", ("made", 2), 0), ("sum", ("made", 2), 1), ("max", ("made", 2), 2))
+    outputs = (("store", (("made", 2),), 0), ("sum", (("made", 2),), 1), ("max", (("made", 2),), 2))
     arrays = [
         *(np.full(shape, 7.0, dtype) for shape in ((3, 77), (3,), (3,))),
         *(rng.standard_normal(shape).astype(dtype) for shape in ((3, 77), (77,), (3,))),
@@ -161,7 +161,7 @@ def test_frames_are_no_larger_than_a_page(vector: int) -> None:
         """All of so many vectors are there before the first is read."""
         kernels: list[Any] = [("add_number", (("array", 1), ("constant", float(i).hex()))) for i in range(count)]
         kernels += [("multiply", (("made", i if i == 0 else count + i - 1), ("made", i + 1))) for i in range(count - 1)]
-        outputs = (("store", ("made", len(kernels) - 1), 0),)
+        outputs = (("store", (("made", len(kernels) - 1),), 0),)
         return Loop(vector, 4, 100, ("full", "full"), tuple(kernels), outputs)
 
     loops.assemble(loop(40))

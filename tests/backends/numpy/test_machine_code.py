@@ -8,7 +8,8 @@ import math
 import mmap
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,13 +23,14 @@ from tests.helpers.planting import plant
 
 import backburn as bb
 from backburn.base.errors import ArgumentError, CaptureError
+from backburn.nn import functional
 from backburn.programs.fusion import partition
 from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise import fused
 from backburn_numpy.machine_code import functions, loops, memory, vectors
 from backburn_numpy.machine_code.encoding import Assembler, Memory
 from backburn_numpy.machine_code.loops import Loop, assemble
-from backburn_numpy.programs import tile_loops, tiles
+from backburn_numpy.programs import norm_loops, tile_loops, tiles
 from backburn_numpy.runtime import threads
 
 pytestmark = needs_kernels
@@ -83,7 +85,7 @@ def same(x: Any, y: Any) -> bool:
 #: What instructions are called, without the type; ``%`` is its letter.
 MNEMONICS = {
     **{name: f"v{name}p%" for name in ("add", "mul", "sub", "min", "div", "max", "and", "or", "xor")},
-    **{name: f"vf{sign}{form}p%" for sign, of in (("madd", "fma"), ("nmadd", "fnma"))
+    **{name: f"vf{sign}{form}p%" for sign, of in (("madd", "fma"), ("msub", "fms"), ("nmadd", "fnma"))
        for form in (213, 231) for name in (f"{of}{form}",)},
     "unpack_high": "vunpckhpd", "add_doubles": "vaddpd", "int_add": "vpadd#", "int_sub": "vpsub#",
 }  # fmt: skip
@@ -165,6 +167,7 @@ def test_masked_instructions_are_what_a_disassembler_reads() -> None:
     a.vector("store_one", 3, 0, Memory(0), bytes=16)
     a.vector("store_double", 3, 0, Memory(0), bytes=16)
     a.vector("add_double", 3, 3, Memory(4, offset=32), bytes=16)
+    a.vector("mul_double", 0, 0, Memory(4, offset=32), bytes=16)
     a.low_bits(0, 0, 6)
     a.multiply(6, 6, 4096)
     a.with_number(4, 11, -64)
@@ -175,7 +178,8 @@ def test_masked_instructions_are_what_a_disassembler_reads() -> None:
         "vmaskmovps ymm9, ymm15, ymmword ptr [r8 + r10]", "vmaskmovps ymmword ptr [r8 + r10], ymm15, ymm9",
         "vblendvps ymm8, ymm9, ymm10, ymm11", "vmovmskps eax, ymm12", "vextractf128 xmm1, ymm9, 1",
         "vmovshdup xmm1, xmm9", "vmovss dword ptr [rax], xmm3", "vmovsd qword ptr [rax], xmm3",
-        "vaddsd xmm3, xmm3, qword ptr [rsp + 0x20]", "bzhi rax, rax, rsi", "imul rsi, rsi, 0x1000",
+        "vaddsd xmm3, xmm3, qword ptr [rsp + 0x20]", "vmulsd xmm0, xmm0, qword ptr [rsp + 0x20]", "bzhi rax, rax, rsi",
+        "imul rsi, rsi, 0x1000",
         "and r11, 0xffffffffffffffc0", "add qword ptr [rdi + 0x50], 0x1000",
         "vcvtps2ph xmm3, ymm9, 0", "vcvtph2ps ymm3, xmm9",
     ]  # fmt: skip
@@ -215,7 +219,7 @@ def unequal(vector: int, only: tuple[str, ...] = ()) -> list[str]:
                 wanted, found = np.empty(count, dtype), np.full(count, 7.0, dtype)
                 kernel(*map(compiled.address, (wanted, *given)), count)
                 numbers = tuple(("array", i + 1) for i in range(len(given)))
-                loop = Loop(vector, size, count, ("full", *kinds), ((name, numbers),), (("store", ("made", 0), 0),))
+                loop = Loop(vector, size, count, ("full", *kinds), ((name, numbers),), (("store", (("made", 0),), 0),))
                 run(loop, [found, *given])
                 if not same(wanted, found):
                     wrong.append(f"{name} of {size} bytes")
@@ -238,10 +242,12 @@ def test_reductions_are_the_kernels_in_all_bits(vector: int, dtype: str) -> None
         if width % 3 == 0:
             x[1, rng.integers(width)] = np.nan
         for name, kind in tile_loops.REDUCTIONS.items():
+            if name in tile_loops.LOOPED:
+                continue
             wanted, found = np.empty(3, dtype), np.empty(3, dtype)
             kernel: Any = compiled.kernel(name + ("_double" if size == 8 else ""))
             kernel(compiled.address(x), compiled.address(wanted), 3, width)
-            run(Loop(vector, size, width, ("row", "full"), (), ((kind, ("array", 1), 0),)), [found, x], 3)
+            run(Loop(vector, size, width, ("row", "full"), (), ((kind, (("array", 1),), 0),)), [found, x], 3)
             assert same(wanted, found), (width, name)
 
 
@@ -255,7 +261,7 @@ def test_sums_of_columns_are_of_four_rows_at_a_time(vector: int, dtype: str) -> 
         x = rng.standard_normal((rows, width)).astype(dtype)
         sums, wanted = rng.standard_normal(width), np.zeros(width)
         wanted[:] = sums
-        loop = Loop(vector, size, width, ("some", "sums", "full"), kernels, (("columns", ("made", 0), 0),))
+        loop = Loop(vector, size, width, ("some", "sums", "full"), kernels, (("columns", (("made", 0),), 0),))
         room = np.full(width * size // 64 * 64 + 64, 7, np.uint8)
         held = [_AtTheEnd().array(room), *map(_AtTheEnd().array, (sums, x))]
         run(loop, held, rows)
@@ -271,12 +277,14 @@ def test_sums_of_columns_are_of_four_rows_at_a_time(vector: int, dtype: str) -> 
 # ---- passes ----
 
 
-def both(function: Callable[..., Any], inputs: list[Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, str]:
+def both(
+    function: Callable[..., Any], inputs: list[Any], monkeypatch: pytest.MonkeyPatch, backend: str = "capture(numpy)"
+) -> tuple[Any, Any, str]:
     """Results by machine code and by kernels, and the plan of the first."""
     monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")
-    wanted, _ = replayed(function, inputs, "capture(numpy)")
+    wanted, _ = replayed(function, inputs, backend)
     monkeypatch.setenv("BACKBURN_MACHINE_CODE", "1")
-    found, captured = replayed(function, inputs, "capture(numpy)")
+    found, captured = replayed(function, inputs, backend)
     return found, wanted, str(captured.plan())
 
 
@@ -315,6 +323,84 @@ def first_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
 @needs_code
 def test_random_passes_have_the_bits_of_kernels(vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_difference(monkeypatch, 18) == ""
+
+
+def norms(which: str, x: Any, scale: Any, bias: Any, grad: Any) -> list[Any]:
+    """A norm, and the gradients of its operands."""
+
+    def norm(x: Any, scale: Any, bias: Any) -> Any:
+        if which == "alone":
+            return functional.layer_norm(x)
+        if which == "scale":
+            return functional.layer_norm(x, scale)
+        if which == "bias":
+            return functional.layer_norm(x, bias=bias)
+        if which == "root mean square":
+            return functional.rms_norm(x, scale)
+        if which == "two":
+            return functional.layer_norm(x, scale, bias) - functional.layer_norm(x, bias, scale, eps=0.5)
+        if which == "between others":  # of which those past the end of a row are infinite
+            return functional.layer_norm(bb.log(x * x) + scale, scale, bias) * 2.0 + x
+        return functional.layer_norm(x, scale, bias)
+
+    value, pull = bb.vjp(norm, x, scale, bias)
+    return [value, *pull(grad * 2.0 + 1.0 if which == "between others" else grad)]
+
+
+def norm_difference(monkeypatch: pytest.MonkeyPatch, widths: Sequence[int]) -> str:
+    """The first norm whose bits depend on the generator; empty if there is none."""
+    rng = np.random.default_rng(4)
+    kinds = ("all", "alone", "scale", "bias", "root mean square", "two", "between others", "far", "not finite")
+    for width, which in product(widths, kinds):
+        x, grad = rng.standard_normal((2, int(rng.integers(4, 14)), width)).astype(np.float32)
+        scale, bias = rng.standard_normal((2, width)).astype(np.float32)
+        if which == "far":
+            x += np.float32(1000.0)
+        if which == "not finite":
+            x[0], x[1, 0], x[2, -1] = 2.0**121, np.inf, np.nan  # the first without its mean is 0, 0 is not
+        inputs = [x, scale, bias, grad]
+        try:
+            found, wanted, plan = both(partial(norms, which), inputs, monkeypatch, "autodiff(capture(numpy))")
+        except CaptureError as error:
+            return str(error)
+        assert "loops and" in plan
+        if not all(map(same, found, wanted)):
+            return f"{which} of {width}"
+    return ""
+
+
+@needs_code
+def test_norms_have_the_bits_of_their_kernels(vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert norm_difference(monkeypatch, (32, 33, 45, 64, 100, 1021, 1024, 1025, 2050, 3100)) == ""
+
+
+#: Faults of norms in loops.
+FAULTS_OF_NORMS: dict[str, tuple[Any, str, str, str]] = {
+    "a product is rounded": (
+        *(vectors.Program, "fms", 'self.make("fms", x, y, z)', 'self.make("sub", self.make("mul", x, y), z)'),
+    ),
+    "what is past the end counts": (
+        *(loops._Assembly, "_join", "[self._scratch + i for i in range(len(registers))]"),
+        "[self._scratch, *registers[1:]]",
+    ),
+    "a mean is a sum": (loops._Assembly, "_end_sum", "1.0 / self._loop.width", "1.0"),
+    "moments of the row before": (loops._Assembly, "_advance", "MOMENTS * loop.size", "loop.size"),
+    "one number of all moments": (loops._Assembly, "_numbers", "which * self._loop.size", "0"),
+    "moments lie over others": (tiles.TilePass, "_lower", "loops.MOMENTS * arrays[Extent.ROW]", "0"),
+    "two norms are one": (norm_loops, "split_norms", "key = x, options[of]", "key = x, (0.0, False)"),
+    "products of columns are sums": (vectors.Body, "_add_to_columns", "len(registers) == 1", "True"),
+}  # fmt: skip
+
+
+@needs_code
+@pytest.mark.parametrize("fault", FAULTS_OF_NORMS)
+def test_faults_of_norms_are_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    use_level(monkeypatch, LEVELS[-1])
+    if "past the end" in fault and memory.VECTORS[LEVELS[-1]] == 64:
+        use_level(monkeypatch, "x86-64-v3")
+    plant(monkeypatch, *FAULTS_OF_NORMS[fault])
+    monkeypatch.setattr(loops, "_known", type(loops._known)())
+    assert norm_difference(monkeypatch, (45, 100))
 
 
 #: Faults of the generator: what is written in another way, and the kernels that show it; none for random passes.
@@ -402,10 +488,10 @@ def test_loops_stay_within_their_arrays(vector: int, dtype: str) -> None:
             ("add", (("made", 2), ("array", 5))),
         )
         kinds = ("full", "full", "row", "column", "one", "full")
-        run(Loop(vector, size, width, kinds, kernels, (("store", ("made", 3), 0),)), held, 3)
+        run(Loop(vector, size, width, kinds, kernels, (("store", (("made", 3),), 0),)), held, 3)
         assert same(held[0], (x * row + column - one) + arrays[4])
         flat = Loop(
-            vector, size, width, ("full", "full"), (("negative", (("array", 1),)),), (("store", ("made", 0), 0),)
+            vector, size, width, ("full", "full"), (("negative", (("array", 1),)),), (("store", (("made", 0),), 0),)
         )
         run(flat, held[:2], 3)
         assert same(held[0], -x)
@@ -520,5 +606,5 @@ def test_large_formulas_are_code_and_updates_are_formulas(monkeypatch: pytest.Mo
 
 @needs_code
 def test_equal_loops_are_one_code() -> None:
-    loop = Loop(32, 4, 33, ("full", "full"), (("negative", (("array", 1),)),), (("store", ("made", 0), 0),))
+    loop = Loop(32, 4, 33, ("full", "full"), (("negative", (("array", 1),)),), (("store", (("made", 0),), 0),))
     assert memory.executable(assemble(loop)) is memory.executable(assemble(loop))

@@ -13,11 +13,11 @@ enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM };
  * COLUMNS: an operand and the sums of its columns.
  * ALONG: two to four arrays that the kernel takes with the rows and their width, in its order.
  * NORM, NORM_BACKWARD: those of standardize and its gradient; the last two arrays of the latter are sums of a few rows,
- * and of columns. The words after the arrays are eps, a double, and whether the mean is subtracted.
+ * and of columns. The words after the arrays are eps, a double, and whether the mean is subtracted; MOMENTS has them, too.
  * CODE: machine code made for the pass; the word after the number of its arrays is the address of a table of them.
  * An array of start -2 is absent. */
-enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE };
-enum { ARRAYS_OF_STEP = 6, EPS = 3 + 3 * ARRAYS_OF_STEP, CENTRED, WORDS, FEW_ROWS = 64, MOST_ARRAYS = 32 };
+enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS };
+enum { ARRAYS_OF_STEP = 6, EPS = 3 + 3 * ARRAYS_OF_STEP, CENTRED, WORDS, FEW_ROWS = 4, MOST_ARRAYS = 32 };
 
 /* Machine code takes the arrays and the rows of a tile. It has the convention of System V also on Windows, where the
  * compiler keeps the registers for it that are the caller's there and the callee's elsewhere. */
@@ -40,7 +40,8 @@ static void call(void *kernel, int64_t arrays, char *const *a, int64_t count) {
     else ((Four *)kernel)(a[0], a[1], a[2], a[3], count);
 }
 
-/* A norm of rows of floats or doubles, or its gradient and the sums of columns for the scale. */
+/* A norm of rows of floats or doubles, or its gradient and the sums of columns for the scale: of a few rows at a time, and
+ * of the rest of these first, as those of COLUMNS and of machine code. */
 #define NORM_OF(type)                                                                                          \
     static void norm_##type(const int64_t *step, char *const *a, int is_first, int64_t rows, int64_t width) {          \
         typedef void Norm(char *, char *, char *, char *, type, int, int64_t, int64_t);                                \
@@ -55,11 +56,12 @@ static void call(void *kernel, int64_t arrays, char *const *a, int64_t count) {
         }                                                                                                              \
         type *restrict some = (type *)a[4];                                                                            \
         double *restrict sums = (double *)a[5];                                                                        \
-        for (int64_t r = 0; r < rows; r += FEW_ROWS) {                                                                 \
-            const int64_t at = r * width * (int64_t)sizeof(type), count = rows - r < FEW_ROWS ? rows - r : FEW_ROWS;   \
+        for (int64_t r = 0, count; r < rows; r += count) {                                                             \
+            const int64_t at = r * width * (int64_t)sizeof(type);                                                      \
+            count = r || rows % FEW_ROWS == 0 ? FEW_ROWS : rows % FEW_ROWS;                                            \
             ((Backward *)(intptr_t)step[0])(a[0] + at, some, a[1] + at, a[2] + at, a[3], (type)eps, centred, count,    \
                                             count, width, 0, 1);                                                       \
-            if (is_first && !r) LOOP for (int64_t i = 0; i < width; i++) sums[i] = some[i];                            \
+            if (is_first && !r) LOOP for (int64_t i = 0; i < width; i++) sums[i] = 0.0 + some[i];                      \
             else LOOP for (int64_t i = 0; i < width; i++) sums[i] += some[i];                                          \
         }                                                                                                              \
     }
@@ -76,11 +78,11 @@ NORM_OF(double)
         }                                                                                                              \
     }                                                                                                                  \
     static void add_columns_##type(double *restrict sums, const type *restrict x, int64_t rows, int64_t width) {       \
-        const int64_t some = rows % 4;                                                                                 \
+        const int64_t some = rows % FEW_ROWS;                                                                          \
         if (some == 1) add_few_##type(sums, x, 1, width);                                                              \
         if (some == 2) add_few_##type(sums, x, 2, width);                                                              \
         if (some == 3) add_few_##type(sums, x, 3, width);                                                              \
-        for (int64_t r = some; r < rows; r += 4) add_few_##type(sums, x + r * width, 4, width);                        \
+        for (int64_t r = some; r < rows; r += FEW_ROWS) add_few_##type(sums, x + r * width, FEW_ROWS, width);          \
     }
 COLUMNS_OF(float)
 COLUMNS_OF(double)
@@ -88,6 +90,7 @@ COLUMNS_OF(double)
 static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_t rows) {
     typedef void Along(char *, char *, int64_t, int64_t), Along3(char *, char *, char *, int64_t, int64_t);
     typedef void Along4(char *, char *, char *, char *, int64_t, int64_t);
+    typedef void Moments(char *, char *, float, int, int64_t, int64_t);
     const int64_t *f = p->fixed, *step = (const int64_t *)(intptr_t)f[STEPS], width = f[WIDTH];
     const int is_first = top == portion * f[PORTION];
     for (const int64_t *end = step + WORDS * f[LENGTH]; step < end; step += WORDS) {
@@ -106,6 +109,11 @@ static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_
         else if (step[1] == REDUCE || (step[1] == ALONG && step[2] == 2)) ((Along *)kernel)(a[0], a[1], rows, width);
         else if (step[1] == ALONG && step[2] == 3) ((Along3 *)kernel)(a[0], a[1], a[2], rows, width);
         else if (step[1] == ALONG) ((Along4 *)kernel)(a[0], a[1], a[2], a[3], rows, width);
+        else if (step[1] == MOMENTS) {
+            double eps;
+            memcpy(&eps, step + EPS, sizeof eps);
+            ((Moments *)kernel)(a[0], a[1], (float)eps, (int)step[CENTRED], rows, width);
+        }
         else if (step[1] == NORM || step[1] == NORM_BACKWARD) {
             (f[SIZE] == 4 ? norm_float : norm_double)(step, a, is_first, rows, width);
         } else if (step[1] == COLUMNS) {

@@ -10,9 +10,9 @@ INLINE float largest(const float *restrict x, int64_t width) {
     return largest_and_nans(x, width, &unordered);
 }
 
-/* Sums of floats lose digits with their length. So they go over stretches of a row, of as many elements in each lane of a
- * vector, and the sums of stretches are added as doubles. */
-enum { STRETCH = 64 * LANES };
+/* Sums of floats lose digits with their length. So they go over stretches of a row, of 64 elements in each lane of one or
+ * two vectors, and the sums of stretches are added as doubles. Machine code of passes has the same stretches. */
+enum { STRETCH = LANES < 8 ? 64 * LANES : 1024 };
 #define STRETCHES                                                                                              \
     for (int64_t start = 0, stop; stop = width - start < STRETCH ? width : start + STRETCH, start < width; start = stop)
 
@@ -225,6 +225,19 @@ INLINE void moments_of(Moments *of, const float *restrict x, int rows, int64_t w
         of->seconds[r] = (float)(factor - first);
         of->origins[r] = origin;
         of->shifts[r] = (float)((origin - mean) * factor);
+    }
+}
+
+/* Of each row the origin, the two parts of the factor, and the shift, for passes that standardize rows of many elements. */
+KERNEL(moments, float *restrict out, const float *restrict x, float eps, int centred, int64_t rows, int64_t width) {
+    Moments of;
+    for (int64_t count; rows; rows -= count, x += count * width) {
+        count = rows < TOGETHER ? rows : TOGETHER;
+        moments_of(&of, x, (int)count, width, eps, centred);
+        for (int64_t r = 0; r < count; r++, out += 4) {
+            const float numbers[] = {of.origins[r], of.firsts[r], of.seconds[r], of.shifts[r]};
+            memcpy(out, numbers, sizeof numbers);
+        }
     }
 }
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from operator import is_
 from typing import Any, ClassVar
@@ -36,7 +36,8 @@ from backburn.base.module_calls import in_layer
 from backburn.ops.bodies.reductions import all_true
 from backburn.ops.table import OPERATIONS
 from backburn.programs.compiling import compile_program
-from backburn.programs.ir import Call, Number, Program, Variable, varies
+from backburn.programs.executable import CompiledProgram
+from backburn.programs.ir import Call, Number, Program, Variable, numbers_in, varies
 from backburn.programs.passes.in_place import Donated
 
 
@@ -49,7 +50,8 @@ class Capture(Wrapper):
     ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay gives the bits that the step gives.
     Small products of a loop's steps are joined, too. Other calls cost a little more than those of the wrapped backend.
 
-    Raises :class:`SpecError` around a backend that records by itself.
+    Around a backend that records by itself and has ``compile``, as in ``capture(cupy)``, calls are joined, and that
+    backend records what is left. Raises :class:`SpecError` around any other that records by itself.
 
         >>> import backburn as bb
         >>> train = bb.capture(lambda state, x: (state + x, state * x))
@@ -68,7 +70,7 @@ class Capture(Wrapper):
         super().__init__(wrapped)
         if not isinstance(join, bool):
             raise SpecError(f"capture: join is true or false, not {join!r}")
-        if wrapped.capabilities.capture:
+        if wrapped.capabilities.capture and not hasattr(wrapped, "compile"):
             raise SpecError(f"capture: {wrapped.spec} records by itself; leave the decorator out")
         self._join = join
 
@@ -121,6 +123,8 @@ class _Tape:
 
     def __init__(self, k: Any, recording: Recording, joins: bool) -> None:
         self._k = k
+        #: What a call is made in: a backend that records by itself makes this one as any other.
+        self._unrecorded: Any = partial(scoped, RECORDING_STEP, None) if k.capabilities.capture else nullcontext
         self.recording = recording
         #: Whether products with ones are left out: what multiplies matrices rounds as they lie in memory.
         self._omits_ones = joins
@@ -132,6 +136,8 @@ class _Tape:
         self._results: dict[Any, Any] = {}
         #: Gradients of gathered rows that are constants: the calls that made them, by the identity of their results.
         self.gathered: dict[int, Call] = {}
+        #: The numbers that calls were given, by place.
+        self.numbers: dict[int, float] = {}
         self._count = count()
 
     def variable(self, primitive: Any) -> Variable:
@@ -148,6 +154,7 @@ class _Tape:
     def operand(self, value: Any) -> Any:
         """The variable or number that stands for ``value`` in a recorded call; a constant stands for itself."""
         if (place := self.recording.bind(value)) is not None:
+            self.numbers[place] = value
             return Number(place)
         if isinstance(value, list | tuple):
             found = [self.operand(x) for x in value]
@@ -196,7 +203,8 @@ class _Tape:
             found = [reference() for reference in before[1]]
             if all(x is not None for x in found):
                 return found[0] if before[0] else tuple(found)
-        result = function(*values, **attributes)
+        with self._unrecorded():
+            result = function(*values, **attributes)
         is_one = not isinstance(result, list | tuple)
         found = [result] if is_one else [*result]
         # An operand that is a constant stays one as a result: the velocity of plain SGD is the gradient itself.
@@ -284,8 +292,32 @@ def _record(k: Any, step: Step, state: Sequence[Any], inputs: Sequence[Any], joi
         program = Program(tape.calls, of_state, of_inputs, results, tape.gathered, joins)
         program.remove_unused()
         executable: Any = compile_program(k, program)
-    executable.state = list(state)
-    executable.held = tape.held
+    if k.capabilities.capture:
+        executable = _recorded_again(k, executable, tape, state, inputs)
+    else:
+        executable.state = list(state)
+    vars(executable)["held"] = tape.held
+    return executable
+
+
+def _recorded_again(
+    k: Any, compiled: CompiledProgram, tape: _Tape, state: Sequence[Any], inputs: Sequence[Any]
+) -> Executable:
+    """A compiled program as a step that ``k`` records by itself; it runs once before, as every step does."""
+    run = compiled.source.run
+    with scoped(RECORDING_STEP, None):
+        plain = {place: plain_number(x) for place, x in tape.numbers.items()}
+        run(*([copy_primitive(k, x) for x in primitives] for primitives in (state, inputs)), plain)
+    # The numbers of the calls that are left are bound where the backend takes them, or else the recording is refused.
+    given = [[call.operands, [*call.attributes.values()]] for call in compiled.program.calls]
+    tape.recording.bound -= {x.place for x in numbers_in(given)}
+
+    def step(state: list[Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
+        new, out, _ = run(state, inputs, tape.numbers)
+        return new, out
+
+    executable: Any = k.capture(step, state, inputs)
+    executable.compiled = compiled
     return executable
 
 

@@ -76,6 +76,12 @@ def of_formula(family: str, c_type: str, code: str, folder: Path) -> ctypes.CDLL
     return build(text + ENTRY % "\n".join(_row(f"{other}<{c_type}>") for other in together), folder, "-Og")
 
 
+@functools.cache
+def of_pass(kernel: str, code: str, folder: Path) -> ctypes.CDLL:
+    """The kernel of a pass."""
+    return build(code + ENTRY % _row(kernel), folder, "-Og")
+
+
 def _row(kernel: str) -> str:
     return f'  {{"{kernel}", [](Size g, Size b, void** a) {{ emulation::call({kernel}, g, b, a); }}}},'
 
@@ -158,6 +164,7 @@ class EmulatedRunner:
         self.capability, self.fault = 80, np.zeros(3, np.int64)
         self.numbers: dict[int, Any] = {}  # what stands on the device, by place
         self.large_parameters, self.deterministic = False, False
+        self.recorded: Any = None
         self.launched: list[str] = []
 
     def address(self, x: Any) -> int:
@@ -171,12 +178,18 @@ class EmulatedRunner:
         place = None if recording is None else recording.bind(number)
         return None if place is None else self.numbers[place]
 
+    def pass_library(self, family: str, kernel: str) -> ctypes.CDLL:
+        """The library with the kernel of a pass."""
+        return of_pass(kernel, source(family), compiled.folder())
+
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         c_type = kernel.partition("<")[2].rstrip(">").split(",")[0]
         # A kernel that is not a template is in the library of every dtype.
         library = self.libraries[next((d for d, c in C_TYPES.items() if c == c_type), next(iter(self.libraries)))]
         if family.startswith("formula"):
             library = of_formula(family, c_type, source(family), compiled.folder())
+        elif family.startswith("pass_"):
+            library = self.pass_library(family, kernel)
         cells = [_cell(a) for a in arguments]
         pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
         x, y = block if isinstance(block, tuple) else (block, 1)

@@ -28,6 +28,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     ),
     "norm": {"norm": _NORMS, "norm_backward": _NORM_SUMS, "column_sum": _ALONE},
     "reduce": {"sum_all": _ALONE},
+    "passes": {"sum_groups": _ALONE},
     "batch_norm": {
         **dict.fromkeys(("moment_coefficients", "finish_sums"), _ALONE),
         **dict.fromkeys(

@@ -176,6 +176,25 @@ class Walk:
             self.failed[where] = "it was computed by others"
         self.problems(where)
 
+    def join(self) -> None:
+        """A function whose calls are a pass, with sums of rows, of columns and of all elements, and calls beside it."""
+        import backburn as bb
+
+        where = "passes"
+
+        def function(x: Any, scale: Any) -> Any:
+            y = (x - x.mean(axis=-1, keepdims=True)) * scale
+            return bb.exp(y), y.sum(axis=0), y.sum(), bb.softmax(y, axis=-1)
+
+        captured = bb.capture(function, state=False, on_fallback="error")
+        x, scale = bb.ones((40, 33), backend="capture(cupy)"), bb.ones(33, backend="capture(cupy)")
+        shapes = [[out.shape for out in captured(x, scale)] for _ in range(3)][-1]
+        if shapes != [(40, 33), (33,), (), (40, 33)]:
+            self.failed[where] = f"the results have the shapes {shapes}"
+        if not any(name.startswith("pass_") for name in self.k.runner._functions):
+            self.failed[where] = "there is none"
+        self.problems(where)
+
     def keep(self) -> None:
         """See that what a recorded step reads from elsewhere lives as long as the recording, and no longer."""
         from backburn.backend.host_numbers import RECORDING_STEP, Recording
@@ -207,6 +226,7 @@ def main() -> None:
     warnings.simplefilter("error")
     walk = Walk(patched.install())
     walk.attend()
+    walk.join()
     walk.keep()
     walk.go()
     found = {"calls": walk.calls, "launches": walk.host.host_launches(), "failed": walk.failed}

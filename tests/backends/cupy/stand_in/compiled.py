@@ -48,8 +48,8 @@ def emulation(dtype: str) -> Any:
 
 
 def launch(name: str, code: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: list[Any]) -> None:
-    """Run a fused kernel, or one of a formula, whose source is ``code``."""
-    from tests.backends.cupy.emulation.emulated import _cell, of_formula
+    """Run a fused kernel, or one of a formula or a pass, whose source is ``code``."""
+    from tests.backends.cupy.emulation.emulated import _cell, of_formula, of_pass
 
     from backburn_cupy.kernels.sources import C_TYPES
 
@@ -57,6 +57,8 @@ def launch(name: str, code: str, grid: tuple[int, ...], block: tuple[int, ...], 
     c_type = parameters.rstrip(">").split(",")[0]
     if family.startswith("formula"):
         kernels = of_formula(family, c_type, code, folder())
+    elif family.startswith("pass_"):
+        kernels = of_pass(name, code, folder())
     else:
         kernels = emulation(next((d for d, c in C_TYPES.items() if c == c_type), "float32"))
     cells = [_cell(a) for a in arguments]

@@ -240,7 +240,7 @@ inline void add_doubles(Table& t) {
 #define COMPARE_FLOATS(...) compare_ftz<__VA_ARGS__>
 inline void add_floats(Table& t) {  // with .ftz, as CuPy asks for
   typedef float S;
-  t["add.ftz.f32"] = {binary_ftz<F(S a, S b) { return a + b; }>};
+  t["add.ftz.f32"] = t["add.rn.ftz.f32"] = {binary_ftz<F(S a, S b) { return a + b; }>};
   t["sub.ftz.f32"] = {binary_ftz<F(S a, S b) { return a - b; }>};
   t["mul.ftz.f32"] = t["mul.rn.ftz.f32"] = {binary_ftz<F(S a, S b) { return a * b; }>};
   t["div.rn.ftz.f32"] = {binary_ftz<F(S a, S b) { return a / b; }>};
@@ -248,6 +248,7 @@ inline void add_floats(Table& t) {  // with .ftz, as CuPy asks for
   t["fma.rm.ftz.f32"] = {ternary_ftz<fma_down>};
   t["sqrt.rn.ftz.f32"] = {unary_ftz<F(S a) { return std::sqrt(a); }>};
   t["rcp.rn.ftz.f32"] = t["rcp.approx.ftz.f32"] = {unary_ftz<F(S a) { return 1 / a; }>};
+  t["rsqrt.approx.ftz.f32"] = {unary_ftz<F(S a) { return 1 / std::sqrt(a); }>};
   t["ex2.approx.ftz.f32"] = {unary_ftz<F(S a) { return std::exp2(a); }>};
   t["lg2.approx.ftz.f32"] = {unary_ftz<F(S a) { return std::log2(a); }>};
   t["max.ftz.f32"] = {binary_ftz<largest<S>>}, t["min.ftz.f32"] = {binary_ftz<smallest<S>>};
@@ -286,6 +287,7 @@ inline void add_conversions(Table& t) {
   t["cvt.rzi.s64.f64"] = {op<s64, to_integer<s64>, double>};
   t["cvt.rni.s32.f64"] = {op<s32, to_nearest_integer<s32>, double>};
   t["cvt.rni.ftz.s32.f32"] = {op<s32, F(float a) { return to_nearest_integer<s32>(flushed(a)); }, float>};
+  t["cvt.rzi.ftz.s32.f32"] = {op<s32, F(float a) { return to_integer<s32>(flushed(a)); }, float>};
   t["cvt.f32.f16"] = {op<float, widened, Half>};
   t["cvt.rn.f16.f32"] = {op<u16, to_half, float>}, t["cvt.rn.bf16.f32"] = {op<u16, to_bfloat, float>};
   t["cvt.rn.f16x2.f32"] = {op<u32, F(float a, float b) { return u32(to_half(a)) << 16 | to_half(b); }, float, float>};

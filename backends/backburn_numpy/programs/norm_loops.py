@@ -1,0 +1,70 @@
+"""Norms of rows and their gradients in parts that loops of machine code compute, together with what is around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TypeVar
+
+from backburn.programs.fusion.plan import Extent
+from backburn.programs.lowering import Call, Value
+
+#: The narrowest rows: the gradients of others are computed in doubles where little is left of their terms.
+MIN_WIDTH = 32
+#: The kernel of the moments of rows, which the parts of norms read.
+MOMENTS = "moments"
+#: How many times kernels go over the elements of rows; others do so once.
+SWEEPS = {"standardize": 3, "standardize_backward": 4, MOMENTS: 2}
+
+Maker = TypeVar("Maker")
+
+
+def split_norms(
+    calls: Sequence[Call],
+    absent: Value,
+    zero: Value,
+    options: MutableMapping[Value, tuple[float, bool]],
+    sums: Mapping[Value, Value],
+    extents: MutableMapping[Value, Extent],
+    makers: MutableMapping[Value, Maker],
+) -> list[Call]:
+    """Calls with parts in place of norms of float32 and their gradients, with the bits of their kernels.
+
+    A norm and its gradient share their moments and the standardized elements. ``absent`` and ``zero`` are an operand
+    that is not there and the constant 0; ``options``, ``extents`` and ``makers`` get those of new values.
+    """
+    found: list[Call] = []
+    known: dict[tuple[Value, tuple[float, bool]], tuple[Value, Value]] = {}
+
+    def make(kernel: str, of: Value, given: Sequence[Value], extent: Extent = Extent.FULL) -> Value:
+        made = Value()
+        extents[made], makers[made] = extent, makers[of]
+        found.append((kernel, made, [*given]))
+        return made
+
+    def standardized(of: Value, x: Value) -> tuple[Value, Value]:
+        """The moments of a norm's operand, and its standardized elements."""
+        key = x, options[of]
+        if key not in known:
+            moments = make(MOMENTS, of, [x], Extent.ROW)
+            options[moments] = options[of]
+            known[key] = moments, make("standardized", of, [x, moments])
+        return known[key]
+
+    for kernel, made, given in calls:
+        if kernel == "standardize":
+            x, scale, bias = given
+            _, y = standardized(made, x)
+            factors = [x for x in (scale, bias) if x is not absent]
+            name = {0: "fill", 1: "add" if scale is absent else "multiply", 2: "multiply_add"}[len(factors)]
+            found.append((name, made, [y, *factors]))
+        elif kernel == "standardize_backward":
+            grad, x, scale = given
+            moments, y = standardized(made, x)
+            slope = make("multiply", made, [grad, scale])
+            level = make("mean_rows", made, [slope], Extent.ROW) if options[made][1] else zero
+            tilt = make("mean_products", made, [slope, y], Extent.ROW)
+            found.append(("standardize_gradient", made, [grad, scale, y, tilt, level, moments]))
+            found.append(("sum_products", sums[made], [grad, y]))
+        else:
+            found.append((kernel, made, given))
+    return found
