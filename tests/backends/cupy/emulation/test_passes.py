@@ -30,7 +30,7 @@ from backburn_cupy.kernels.sources import OPTIONS, source
 
 EITHER = pytest.mark.parametrize("dtype", ["float32", "float64"], indirect=True)
 FLOAT = pytest.mark.parametrize("dtype", ["float32"], indirect=True)
-#: Few rows and many short ones, odd widths and whole packs, rows of a warp and of a block, longer ones, and one row alone.
+#: Few rows and many short ones, odd widths and whole packs, rows of a warp and of a block, longer ones, and one row.
 SHAPES = [
     *((2, 256), (5, 3, 35), (200, 3), (3, 255), (7, 260), (70, 33)),
     *((2, 4096), (2, 4095), (1, 5001), (600,), (3, 5000)),
