@@ -25,6 +25,7 @@ from backburn.errors import (
     Unsupported,
 )
 from backburn.ops.table import OPERATIONS
+from backburn.tensor.core import copying
 
 RNG = np.random.default_rng(7)
 Z = RNG.normal(size=(2, 3)) + 1j * RNG.normal(size=(2, 3))
@@ -591,3 +592,16 @@ def test_real_operands_of_complex_operations_have_real_gradients() -> None:
 def test_anomalies_are_found() -> None:
     with bb.detect_anomaly(), pytest.raises(BackburnError, match=r"NaN|infinite"):
         bb.grad(lambda z: bb.abs(z / (z - z)).sum())(z)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_a_tensor_with_a_history_is_not_copied_out_of_a_state(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy would be a constant."""
+    constant = bb.ones(3, dtype=dtype, backend="autodiff(numpy)")
+    leaf = constant.require_grad()
+    own = {id(x.inner().primitive) for x in (constant, leaf)}
+    monkeypatch.setattr(copying, "overwritten_ids", lambda: own)
+    assert copying.copy_if_overwritten(leaf) is leaf
+    copied = copying.copy_if_overwritten(constant)
+    assert copied is not constant
+    assert bool((copied == constant).all())

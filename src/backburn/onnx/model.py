@@ -189,7 +189,7 @@ def _checked(value: Any, spec: InputSpec, backend: AnyBackend) -> Any:
         if (name in BY_VALUE or name in NARROW) and hasattr(given, "dtype"):
             given = np.asarray(given).astype(kind.dtype)
         given = asarray(given, dtype=dtype, backend=backend)
-    if given.dtype is not kind and not (given.dtype.kind == kind.kind == "float"):
+    if given.dtype is not kind and not (given.dtype.is_floating and kind.is_floating):
         raise DTypeError(
             f"the input {quoted(spec.name)} is {spec}, and is given {shown(given)}: astype({kind.name!r}) casts it"
         )

@@ -15,7 +15,7 @@ from backburn.tensor.classes import Tensor
 @operator("Relu")
 def relu(x: Tensor, /) -> Any:
     """The positive part."""
-    return activations.relu(x) if x.dtype.kind == "float" else arithmetic.maximum(x, 0)
+    return activations.relu(x) if x.dtype.is_floating else arithmetic.maximum(x, 0)
 
 
 @operator("Sigmoid")

@@ -160,7 +160,7 @@ def max_pool(
     rank = len(kernel_shape)
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     kind = x.dtype
-    floats = x if kind.kind == "float" else creation.astype(x, "float32")
+    floats = x if kind.is_floating else creation.astype(x, "float32")
     widths = window_pads(auto_pad, pads, x.shape[2:], kernel_shape, strides, dilations)
     counts = _pooled_lengths(x.shape[2:], kernel_shape, strides, dilations, ceil_mode, widths)
     if call.outputs == 1 and not ceil_mode and all(2 * max(w) <= k for w, k in zip(widths, kernel_shape, strict=True)):

@@ -153,7 +153,7 @@ def cast(x: Tensor, /, *, to: int, saturate: int = 1, round_mode: str = "up") ->
         raise Unsupported(f"nothing here casts to {named(to)}")
     if NAMES[to] in NARROW:
         return _narrowed(x, NAMES[to])
-    if x.dtype.kind == "float" and target.kind == "bool":
+    if x.dtype.is_floating and target.kind == "bool":
         return logic.not_equal(x, 0)
     return creation.astype(x, target)
 
@@ -162,7 +162,7 @@ def _narrowed(x: Any, name: str) -> Any:
     """Integers of 4 or 2 bits, in tensors of 8: the lowest bits of what is rounded towards zero."""
     kind, least, _ = NARROW[name]
     count = 2 ** int(name[-1])
-    whole = creation.astype(elementwise.trunc(x), "int64") if x.dtype.kind == "float" else creation.astype(x, "int64")
+    whole = creation.astype(elementwise.trunc(x), "int64") if x.dtype.is_floating else creation.astype(x, "int64")
     wrapped: Any = arithmetic.remainder(arithmetic.subtract(whole, least), count)
     return creation.astype(wrapped + least, kind)
 
@@ -170,7 +170,7 @@ def _narrowed(x: Any, name: str) -> Any:
 @operator("CastLike")
 def cast_like(x: Tensor, like: Tensor, /, *, saturate: int = 1, round_mode: str = "up") -> Any:
     """Numbers in the dtype of another tensor."""
-    if x.dtype.kind == "float" and like.dtype.kind == "bool":
+    if x.dtype.is_floating and like.dtype.kind == "bool":
         return logic.not_equal(x, 0)
     return creation.astype(x, like.dtype)
 

@@ -30,7 +30,7 @@ def gemm(
     from backburn.nn import functional
 
     left = shapes.permute_dims(x, (1, 0)) if transA else x
-    if alpha == beta == 1.0 and transB and x.dtype.kind == "float" and (z is None or z.ndim == 1):
+    if alpha == beta == 1.0 and transB and x.dtype.is_floating and (z is None or z.ndim == 1):
         return functional.linear(left, y, z)
     result: Any = product(left, shapes.permute_dims(y, (1, 0)) if transB else y)
     if alpha != 1.0:
@@ -40,7 +40,7 @@ def gemm(
 
 def _scaled(x: Any, factor: float) -> Any:
     """A product with a number of an attribute, in the dtype of the tensor."""
-    return arithmetic.multiply(x, factor if x.dtype.kind == "float" else int(factor))
+    return arithmetic.multiply(x, factor if x.dtype.is_floating else int(factor))
 
 
 @operator("Einsum")

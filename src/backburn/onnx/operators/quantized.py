@@ -59,7 +59,7 @@ def quantize_linear(
     number = output_dtype or (2 if zero is None else _NUMBERS[zero.dtype.name])
     kind, least, greatest = _bounds(number)
     wide = creation.astype(x, held(precision)) if precision else x
-    steps = creation.astype(_along(x, scale, axis, block_size), wide.dtype if wide.dtype.kind == "float" else "float32")
+    steps = creation.astype(_along(x, scale, axis, block_size), wide.dtype if wide.dtype.is_floating else "float32")
     rounded: Any = elementwise.round(arithmetic.divide(wide, steps))
     if zero is not None:
         moved = _along(x, zero, axis, block_size)

@@ -22,7 +22,7 @@ def _extreme(function: Callable[..., Any], least: bool) -> Callable[..., Any]:
             return creation.astype(compute(creation.astype(x, "uint8"), axis, keepdims), "bool")
         if math.prod(x.shape[i] for i in axis):
             return function(x, axis=axis, keepdims=keepdims)
-        if x.dtype.kind == "float":
+        if x.dtype.is_floating:
             bound = -math.inf if least else math.inf
         else:
             limits = np.iinfo(x.dtype.name)
@@ -37,7 +37,7 @@ def _in_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
-    if x.dtype.kind == "float":
+    if x.dtype.is_floating:
         return reduce.mean(x, axis=axis, keepdims=keepdims)
     count = math.prod(x.shape[i] for i in axis)
     total = reduce.sum(x, axis=axis, keepdims=keepdims)
@@ -45,7 +45,7 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _norm(x: Any, axis: Any, keepdims: bool) -> Any:
-    if x.dtype.kind == "float":
+    if x.dtype.is_floating:
         return reduce.vector_norm(x, axis=axis, keepdims=keepdims)
     return creation.astype(
         elementwise.sqrt(creation.astype(_sum_of(arithmetic.square(x), axis, keepdims), "float64")), x.dtype

@@ -29,7 +29,7 @@ def resize(
     lengths = [x.shape[axis] for axis in chosen]
     factors, targets = _sizes(lengths, scales, sizes, keep_aspect_ratio_policy)
     kind = x.dtype
-    result: Any = x if kind.kind == "float" or mode == "nearest" else creation.astype(x, "float32")
+    result: Any = x if kind.is_floating or mode == "nearest" else creation.astype(x, "float32")
     wanted = [dict(zip(chosen, targets, strict=True)).get(axis, n) for axis, n in enumerate(x.shape)]
     run.check_elements(wanted)
     ends = None if roi is None or roi.size == 0 else np.asarray(roi, np.float64).reshape(2, -1)

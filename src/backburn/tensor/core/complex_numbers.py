@@ -73,7 +73,7 @@ def converted(x: Any, dtype: DType) -> Any:
     from backburn.tensor.core.dispatch import call, cast
 
     if not isinstance(dtype, ComplexDType):
-        part = "" if dtype.kind == "float" else f".astype('{dtype}')"
+        part = "" if dtype.is_floating else f".astype('{dtype}')"
         raise DTypeError(
             f"astype: {dtype} holds no complex numbers: bb.real(x){part}, bb.imag(x){part} and bb.abs(x){part} are "
             f"real. Operand: {describe((x,))}"

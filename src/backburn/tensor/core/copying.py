@@ -30,7 +30,7 @@ def copy_if_overwritten(x: T) -> T:
     k: Any = x._backend
     primitive, kind = x._primitive, x._dtype.kind
     while is_autodiff(k):
-        if kind == "float" and k.is_tracked(primitive):
+        if x._dtype.has_gradient and k.is_tracked(primitive):
             return x
         primitive, k = getattr(k, INNER[kind])(primitive), k.inner_backend
     if inner_of(k) is not None or id(primitive) not in overwritten:

@@ -257,7 +257,7 @@ def _complex_matrices(name: str, x: Any) -> Any:
 
 def note_decomposition(values: Any, of: Any, vectors: bool = False) -> None:
     """Tell the derivatives that are running of values of real matrices ``of``, some of which may be equal."""
-    if of.dtype.kind == "float":
+    if of.dtype.is_floating:
         for found in DECOMPOSED.get():
             found.append((values, vectors))
 
