@@ -49,8 +49,9 @@ MOMENTS = 4
 ROWS_OF_COLUMNS = 4
 #: The most arrays of a loop, as ``tile_interpreter.c`` has it.
 MOST_ARRAYS = 32
-#: The most bytes on the stack: a page, which Windows adds when it is touched, less what alignment takes.
-MOST_FRAME = 4096 - 64
+#: The most bytes by which the stack grows at once: a page, less what alignment takes. Windows adds a page to a stack
+#: when it is touched, and only the next one.
+GROWTH = 4096 - 64
 
 
 class Loop(NamedTuple):
@@ -92,8 +93,10 @@ def assemble(loop: Loop) -> bytes:
 
 
 class _Assembly:
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, growths: int = 0) -> None:
         self._loop = loop
+        #: How many times the stack grows before all of its room is there.
+        self._growths = growths
         self._program = program = Program(loop.bytes, loop.size)
         self._assembler = Assembler(loop.bytes, loop.size)
         for program.turn in (0, 1):
@@ -185,6 +188,9 @@ class _Assembly:
         a.integer(MOVE, RBP, RSP)
         a.push(SAVED)
         a.with_number(4, RSP, -64)
+        for _ in range(self._growths):
+            a.with_number(5, RSP, GROWTH)
+            a.integer(TEST, RSP, Memory(RSP))
         a.with_number(5, RSP, 0)
         frame = len(a.code) - 4
         for array, register in self._pointers.items():
@@ -213,9 +219,9 @@ class _Assembly:
         a.integer(ADDRESS, RSP, Memory(RBP, offset=-8 * len(SAVED)))
         a.pop((*SAVED[::-1], RBP))
         a.returns()
-        if body.frame > MOST_FRAME:
-            raise Unsupported("more vectors on the stack than a page has")
-        a.code[frame : frame + 4] = pack("<i", body.frame)
+        if body.frame // GROWTH != self._growths:  # known only now
+            return _Assembly(loop, body.frame // GROWTH).code()
+        a.code[frame : frame + 4] = pack("<i", body.frame % GROWTH)
         a.data("ones", b"\xff" * 32)
         a.data("zeros", bytes(32))
         for content, name in body.constants.items():

@@ -1,4 +1,4 @@
-"""Sums over processes in an order that is given, and not the engine's: equal bits on any number of processes."""
+"""Sums over processes in a fixed order, not the engine's: bitwise equal on any number of processes."""
 
 from __future__ import annotations
 

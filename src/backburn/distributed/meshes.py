@@ -30,7 +30,7 @@ DATA = "dp"
 class Mesh:
     """The axes of a mesh with their numbers of shards, the outermost first, and the processes that hold the shards.
 
-    Made by :func:`mesh`. The number of processes is not part of the mesh: results have the same bits on any of them.
+    Made by :func:`mesh`. The number of processes is not part of the mesh: results do not depend on it, bit for bit.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Mesh:
         """The backend of :meth:`spec`, on all processes.
 
         Raises :class:`CommunicationError` for processes whose backends compute by other libraries or kernels, or with
-        other numbers of threads, since bits depend on them; all of a mesh's processes call it.
+        other numbers of threads, on which the rounding depends; all of a mesh's processes call it.
 
             >>> mesh(dp=2).backend().spec
             'autodiff(sharded(numpy, dp=2))'
@@ -221,7 +221,7 @@ def mesh(
     the processes of MPI, any other one is alone. They share the shards equally, those of the outermost axis first.
     Batches are cut over ``dp``.
 
-    - ``deterministic``: whether sums have a fixed order, so that results have the same bits on any number of processes;
+    - ``deterministic``: whether sums have a fixed order, so that results are bitwise equal on any number of processes;
       otherwise the engine adds in its own.
     - ``timeout``: the seconds that a collective may wait before the program is ended.
     - ``check``: whether every collective compares its operation, shapes and the line that called it on all processes.

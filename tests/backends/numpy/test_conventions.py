@@ -15,12 +15,12 @@ import subprocess
 import sys
 from typing import Any
 
+import capstone
 import numpy as np
 import pytest
 from tests.helpers.kernels import BASE, USABLE, needs_kernels, use_level
 from tests.helpers.loops import Tile, run
 
-from backburn.base.errors import Unsupported
 from backburn_numpy import compiled
 from backburn_numpy.compiled import build
 from backburn_numpy.machine_code import loops, memory
@@ -153,20 +153,42 @@ def test_code_itself_keeps_the_registers_of_system_v(
         assert {"rsi", "xmm6", "xmm7"} <= found <= {"rsi", *(f"xmm{i}" for i in range(6, 16))}
 
 
+def many_vectors(vector: int, count: int, step: float = 1.0) -> Loop:
+    """A loop in which so many vectors are there before the first is read: the product of ``x + i * step``."""
+    kernels: list[Any] = [("add_number", (("array", 1), ("constant", (i * step).hex()))) for i in range(count)]
+    kernels += [("multiply", (("made", i if i == 0 else count + i - 1), ("made", i + 1))) for i in range(count - 1)]
+    outputs = (("store", (("made", len(kernels) - 1),), 0),)
+    return Loop(vector, 4, 100, ("full", "full"), tuple(kernels), outputs)
+
+
 @pytest.mark.parametrize("vector", [32, 64])
-def test_frames_are_no_larger_than_a_page(vector: int) -> None:
+def test_stacks_grow_by_less_than_a_page_at_a_time(vector: int) -> None:
     """Windows adds the next page alone to a stack, when it is touched."""
+    reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    for count, is_large in ((40, False), (200, True)):
+        found = []
+        for x in reader.disasm(loops.assemble(many_vectors(vector, count)), 0):
+            found.append(f"{x.mnemonic} {x.op_str}")
+            if x.mnemonic.startswith("v") or x.op_str.startswith("rcx"):
+                break
+        grown = found[found.index("and rsp, 0xffffffffffffffc0") + 1 : -1]
+        *before, last = (int(x.removeprefix("sub rsp, "), 16) for x in grown if x.startswith("sub"))
+        assert (sum(before) + last > 4096) is is_large
+        assert 0 <= last < 4032
+        assert {*before} == ({4032} if is_large else set())
+        assert grown[1::2] == ["test qword ptr [rsp], rsp"] * len(before)
 
-    def loop(count: int) -> Loop:
-        """All of so many vectors are there before the first is read."""
-        kernels: list[Any] = [("add_number", (("array", 1), ("constant", float(i).hex()))) for i in range(count)]
-        kernels += [("multiply", (("made", i if i == 0 else count + i - 1), ("made", i + 1))) for i in range(count - 1)]
-        outputs = (("store", (("made", len(kernels) - 1),), 0),)
-        return Loop(vector, 4, 100, ("full", "full"), tuple(kernels), outputs)
 
-    loops.assemble(loop(40))
-    with pytest.raises(Unsupported, match="more vectors on the stack than a page has"):
-        loops.assemble(loop(120))
+@pytest.mark.skipif(bool(memory.missing()) or not LEVELS, reason="there is no machine code here")
+def test_loops_with_large_frames_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    for level in LEVELS:
+        use_level(monkeypatch, level)
+        x = np.random.default_rng(2).uniform(0.0, 0.5, (3, 100)).astype(np.float32)
+        found, wanted = np.zeros_like(x), x * 1.0
+        run(many_vectors(memory.VECTORS[level], 200, 2.0**-7), [found, x], 3)
+        for i in range(1, 200):
+            wanted = wanted * (x + np.float32(i * 2.0**-7))
+        assert np.array_equal(found, wanted)
 
 
 # ---- memory of Windows ----

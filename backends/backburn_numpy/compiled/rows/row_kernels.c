@@ -213,7 +213,8 @@ INLINE double variance_of_few(double *exact_mean, const float *restrict x, int64
 
 /* In floats a standardized element is (x - origin) factor + shift. The factor is the sum of two floats. The origin is the
  * mean, or 0 where the mean is less than half a standard deviation: then x is not rounded before it is multiplied. */
-INLINE void moments_of(Moments *of, const float *restrict x, int rows, int64_t width, double eps, int centred) {
+__attribute__((noinline)) static void moments_of(Moments *of, const float *restrict x, int rows, int64_t width,
+                                                 double eps, int centred) {
     for (int r = 0; r < rows; r++)
         of->factors[r] = width < FEW ? variance_of_few(&of->means[r], x + r * width, width, centred)
                                      : variance_of(&of->means[r], x + r * width, width, centred);

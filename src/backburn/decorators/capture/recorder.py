@@ -47,7 +47,7 @@ class Capture(Wrapper):
     A replay makes the calls that the step made of the wrapped backend, without the time that dispatch, differentiation
     and optimizers take in Python; where tensors are small, that is most of the time. Element-wise calls on 4,096
     elements and more that follow from one another are joined (``fuse``), which may round differently; with
-    ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay gives the bits that the step gives.
+    ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay is bitwise equal to the step.
     Small products of a loop's steps are joined, too. Other calls cost a little more than those of the wrapped backend.
 
     Around a backend that records by itself and has ``compile``, as in ``capture(cupy)``, calls are joined, and that

@@ -1,6 +1,6 @@
 """Collectives of a level: what all shards have together, from the parts that each process has.
 
-Their results have the bits that one process with all shards computes: joins move elements, and sums add in the order of
+Their results are bitwise those of one process with all shards: joins move elements, and sums add in the order of
 :mod:`backburn.decorators.sharding.trees`, by the inner backend's own ``add``. Parts may themselves be ``Shards`` of the
 levels inside. Then processes with the same place inside exchange arrays of the innermost backend, the leaves, after all
 shards have agreed on how the parts are cut inside (:func:`alike`).

@@ -73,8 +73,8 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
 
     All shards are in this process, unless ``comm`` names a communicator of several, as in
     ``sharded(sharded(numpy, tp=2, comm=mpi), dp=4)``, which is for all levels of the mesh: their processes share the
-    shards (:func:`backburn.decorators.sharding.processes.share`), run the same program, and have the same results in
-    equal bits, however many they are. ``deterministic=false`` lets the communicator choose the order of additions.
+    shards (:func:`backburn.decorators.sharding.processes.share`), run the same program, and have bitwise equal results,
+    however many they are. ``deterministic=false`` lets the communicator choose the order of additions.
     ``timeout`` and ``check`` are options of the communicator. An error of an operation that depends on values, such as
     an index out of range, is raised by all processes, if one raises it.
 

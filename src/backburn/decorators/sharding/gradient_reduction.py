@@ -190,7 +190,7 @@ class OpenBuckets:
 def settle(level: Any, gradient: Any, like: Any) -> Any:
     """A gradient in addends, summed or on its way to be: whole where ``like`` is whole, and else cut as it is.
 
-    Placements are those of one process, where sums are made at once: what is computed from them has equal bits.
+    Placements are those of one process, which adds at once, so that whatever follows is bitwise equal.
     """
     if not level.is_cut(gradient):
         return gradient
