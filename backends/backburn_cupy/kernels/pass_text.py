@@ -12,16 +12,19 @@ COSTS = {"full": 6, "column": 2, "cheap": 1, "dear": 8}
 #: Operations of one or two instructions.
 CHEAP = frozenset((
     *("add", "sub", "mul", "neg", "abs", "square", "maximum", "minimum", "where", "round", "floor", "isnan"),
+    "stored",
     *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
     *("logical_and", "logical_or", "logical_not"),
 ))  # fmt: skip
+#: The expressions of what is done with values; a call on 16-bit floats is rounded.
+TEXTS = EXPRESSIONS | {"stored": "stored({})"}
 #: The most operands of a phase of which a thread loads all elements before it uses one.
 AT_ONCE = 4
 
 SOURCE = """#include "common.cuh"
 template <class T, int LANES, int PACKS> __global__ void __launch_bounds__(LANES ? 256 : 512) {family}(
     %(parameters)s) {
-  typedef T C;
+  typedef compute<T> C;
   constexpr int P = PACK<T>;
   const Group<LANES> group;
   const index_t step = group.size * P;
@@ -31,6 +34,13 @@ template <class T, int LANES, int PACKS> __global__ void __launch_bounds__(LANES
 %(body)s  }
 %(end)s}
 """
+
+#: A function that rounds a result to the dtype of 16 bits in which it would be stored.
+STORED = """  const auto stored = [](C x) {
+    T y;
+    narrow(x, y);
+    return widen(y);
+  };"""
 
 #: What a phase does with the elements: of a row at once, or of pieces.
 ELEMENTS = """    %(pieces)s {
@@ -108,9 +118,9 @@ class Writer:
         is_wide = len(loads) <= AT_ONCE
         for node in nodes:
             if node in loads:
-                text = f"in[{'p' if is_wide else 0}][{loads.index(node)}].at[j]"
+                text = f"widen(in[{'p' if is_wide else 0}][{loads.index(node)}].at[j])"
             else:
-                text = EXPRESSIONS[node.operation].format(*(self._text(x, names, before) for x in node.operands))
+                text = TEXTS[node.operation].format(*(self._text(x, names, before) for x in node.operands))
             name = self._name()
             kept = f"{self._arrays[node]}[p][j] = " if node in self._arrays else ""
             steps.append(f"const C {name} = {kept}{text};")
@@ -134,7 +144,8 @@ class Writer:
             steps.append(f"if (start + j >= 0 && start + j < length) {{ {' '.join(adds)} }}")
         for place, node in phase.writes:
             if place not in self._places:
-                after.append(f"if (group.lane == 0 && length) y{place}[row] = {self._text(node, names, before)};")
+                text = self._text(node, names, before)
+                after.append(f"if (group.lane == 0 && length) narrow({text}, y{place}[row]);")
         yield from (f"    {line}" for line in before)
         if steps:
             yield self._loop(loads, steps, [place for place, _ in whole], is_wide)
@@ -161,7 +172,7 @@ class Writer:
         if node.is_element:
             return names[node]
         if not node.text:
-            text = EXPRESSIONS[node.operation].format(*(self._text(x, names, before) for x in node.operands))
+            text = TEXTS[node.operation].format(*(self._text(x, names, before) for x in node.operands))
             node.text = self._name()
             before.append(f"const C {node.text} = {text};")
         return node.text

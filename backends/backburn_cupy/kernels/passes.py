@@ -13,14 +13,14 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-from backburn.base.dtypes import DType, float32, float64
+from backburn.base.dtypes import DType, float32, float64, rounded
 from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion.plan import ALONG_ROWS, Extent, Operand, Plan, Space
 from backburn.programs.ir import Call, Variable
 from backburn.programs.lowering import UNTRACEABLE, Trace, Value
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.fused import EXPRESSIONS, NUMBERS
-from backburn_cupy.kernels.pass_text import END, SOURCE, Node, Phase, Writer
+from backburn_cupy.kernels.pass_text import END, SOURCE, STORED, Node, Phase, Writer
 from backburn_cupy.kernels.runner import Runner
 from backburn_cupy.kernels.sources import C_TYPES, write
 
@@ -83,10 +83,10 @@ class _Trace(Trace):
 @cache
 def knows(name: str, dtype: DType) -> bool:
     """Whether a pass computes an element-wise operation in a dtype; those along rows have kernels of their own."""
-    if name in ALONG_ROWS or dtype not in (float32, float64):
+    if name in ALONG_ROWS or not dtype.is_floating:
         return False
-    trace = _Trace(dtype)
-    known: dict[str, dict[str, Any]] = {"astype": {"dtype": dtype}, "gelu_backward": {"approximate": "none"}}
+    trace = _Trace(_computed(dtype))
+    known: dict[str, dict[str, Any]] = {"astype": {"dtype": trace.floats}, "gelu_backward": {"approximate": "none"}}
     values = [trace.enter(Node("full", is_element=True)) for _ in OPERATIONS[name].operands]
     try:
         getattr(trace, name)(*values, **known.get(name, {}))
@@ -101,10 +101,8 @@ class PassKernel:
     def __init__(self, plan: Plan) -> None:
         """Raises one of ``UNTRACEABLE`` for a plan that has none."""
         dtype = plan.space.dtype
-        if dtype not in (float32, float64):
-            raise TypeError(f"a pass of {dtype}")
-        self._plan = plan
-        self._trace = _Trace(dtype)
+        self._plan, self._is_narrow = plan, dtype.bits < 32
+        self._trace = _Trace(_computed(dtype))
         self._phases: list[Phase] = []
         #: Of each sum of columns, the output, and what it is divided by.
         self._sums: list[tuple[int, float]] = []
@@ -137,7 +135,7 @@ class PassKernel:
 
     def __call__(self, on: Runner, inputs: list[Array]) -> list[Array]:
         """The outputs of the plan."""
-        plan, space, dtype = self._plan, self._space, self._plan.space.dtype.name
+        plan, space, dtype = self._plan, self._space, self._plan.space.dtype.dtype
         extents = plan.extents
         outputs: list[Any] = []
         for v in plan.outputs:
@@ -191,14 +189,23 @@ class PassKernel:
                 self._phase(source.phase).reductions.append((node, source))
             else:
                 node = trace.node(self._made(step.call, operands))
+                if self._is_narrow and result.dtype.kind != "bool":
+                    node = trace.node(trace.step("stored", trace.enter(node)))
             known[id(result)] = trace.enter(node)
             if result in places:
                 self._phase(node.phase).writes.append((places[result], node))
 
     def _made(self, call: Call, operands: list[Any]) -> Any:
+        options = call.attributes
+        if self._is_narrow:  # Python numbers are rounded, as beside arrays
+            host = self._plan.space.dtype.dtype
+            operands = [rounded(x, host) for x in operands]
+            options = {name: rounded(x, host) for name, x in options.items()}
+        if call.operation == "astype":  # of a comparison
+            return operands[0]
         if call.operation == "fuse":  # the first operand is the formula
             return operands[0](self._trace, *operands[1:])
-        return getattr(self._trace, call.operation)(*operands, **call.attributes)
+        return getattr(self._trace, call.operation)(*operands, **options)
 
     def _phase(self, number: int) -> Phase:
         self._phases += [Phase() for _ in range(len(self._phases), number + 1)]
@@ -249,11 +256,12 @@ class PassKernel:
         parameters += [f"T* __restrict__ y{i}" for i, v in enumerate(outputs) if extents[v] is not Extent.COLUMN]
         parameters += ["double* __restrict__ sums"] if self._sums else []
         parameters += [f"double number{i}" for i in range(len(self._numbers))]
-        start = [f"  const C single{i} = x{i}[0];" for i, x in enumerate(inputs) if x.extent is Extent.ONE]
+        start = [STORED] if self._is_narrow else []
+        start += [f"  const C single{i} = widen(x{i}[0]);" for i, x in enumerate(inputs) if x.extent is Extent.ONE]
         kind, sum_of = ("Tally<C>", ".template value<double>()") if self._plan.space.dtype is float32 else ("C", "")
         start += [f"  {kind} column{i}[PACKS][P] = {{}};" for i in range(len(self._sums))]
         body = [
-            f"    const C single{i} = length ? x{i}[row] : C(0);"
+            f"    const C single{i} = length ? widen(x{i}[row]) : C(0);"
             for i, x in enumerate(inputs)
             if x.extent is Extent.ROW
         ]
@@ -275,6 +283,11 @@ class PassKernel:
             "body": "".join(f"{line}\n" for line in body),
             "end": END % {"count": len(writes), "writes": " ".join(writes)} if writes else "",
         }
+
+
+def _computed(dtype: DType) -> DType:
+    """The dtype in which floats are computed."""
+    return float64 if dtype is float64 else float32
 
 
 def _space(plan: Plan, width: int) -> Space:
