@@ -384,10 +384,13 @@ class _Run:
         ]
         if not found:
             raise Refused(f"it writes bytes {first} to {end} of {span.region.name}, where no value of it lies")
-        if symbols is not None:
-            for v, elements in found[1:]:
-                if v is not None and np.array_equal(symbols, self._elements(v, elements, span.size)):
-                    return v, elements
+        for v, elements in found[1:]:  # several of the call may lie there, one after the other
+            if v is None:
+                continue
+            if symbols is None and v in self._call.writes and self._call.operation not in MOVES:
+                return v, elements
+            if symbols is not None and np.array_equal(symbols, self._elements(v, elements, span.size)):
+                return v, elements
         return found[0]
 
     def _elements(self, v: Variable, elements: Array, size: int) -> Array:

@@ -279,6 +279,15 @@ def test_values_may_lie_in_one_place_one_after_the_other() -> None:
     np.testing.assert_allclose(first.numpy(), replayed.numpy(), rtol=1e-6)
 
 
+def test_a_pass_may_lie_where_its_operand_was_turned_twice() -> None:
+    def function(x: Any, y: Any, z: Any, w: Any) -> Any:
+        turned = bb.permute_dims(bb.permute_dims(x @ y, (1, 0)), (1, 0))
+        return [bb.exp(turned * 0.1 + bb.cos(z)) * 0.124 @ w]
+
+    first, again = record(function, (63, 2), (2, 16), (63, 16), (16, 65))
+    np.testing.assert_allclose(first[0].numpy(), again[0].numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_all_kernels_that_lists_call_are_known() -> None:
     """The sources of the planner name no kernel whose effects the verifier does not know, and no other kind of move."""
     for name in effects.EFFECTS:
