@@ -15,6 +15,7 @@ from tests.backends.cupy.emulation.passes import (
     CASES,
     Faulty,
     Noting,
+    OverCuda,
     close,
     gradients,
     layer_norm,
@@ -24,7 +25,12 @@ from tests.backends.cupy.emulation.passes import (
 )
 
 import backburn as bb
+from backburn.backend.host_numbers import RECORDING_STEP, Recording
+from backburn.base.contexts import scoped
+from backburn.decorators.capture.recorder import Capture
 from backburn.errors import BackburnError
+from backburn.ops.table import OPERATIONS
+from backburn.programs.fusion.partition import EXPONENTS, FUSABLE, OF_ROWS
 from backburn_cupy.kernels.passes import knows
 from backburn_cupy.kernels.sources import OPTIONS, source
 
@@ -114,6 +120,52 @@ def test_operations(on: EmulatedRunner, dtype: str) -> None:
     names = ("add", "gelu", "gelu_backward", "where", "pow", "astype", "tanh_slope", "masked_fill", "isinf", "softplus")
     assert all(knows(name, getattr(bb, dtype)) for name in names)
     assert not any(knows(name, getattr(bb, dtype)) for name in ("softmax", "layer_norm", "matmul"))
+
+
+def between(k: Any, name: str, a: Any, b: Any) -> list[Any]:
+    """An operation on results of others, as floats that others read; several forms of one that has options."""
+    less, dtype = k.less(a, b), k.dtype(a)
+    if name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
+        found = [k.where(getattr(k, name)(a, k.round(b)), a, b)]
+    elif name.startswith("logical_"):
+        rest = [k.less(b, 0.5)] if name != "logical_not" else []
+        found = [k.where(getattr(k, name)(less, *rest), a, b)]
+    elif name == "pow":
+        found = [k.pow(a, exponent) for exponent in sorted(EXPONENTS)]
+    elif name in ("gelu", "gelu_backward"):
+        operands = (a, b)[: len(OPERATIONS[name].operands)]
+        found = [getattr(k, name)(*operands, approximate=form) for form in ("none", "tanh")]
+    else:
+        special: dict[str, Any] = {
+            "where": (less, a, b), "masked_fill": (a, less, 0.25), "astype": (less, dtype), "clip": (a, -0.5, 0.75),
+            "leaky_relu": (a, 0.1), "tanh_slope": (a, b, k.tanh(b)), "softplus": (a, 0.5),
+        }  # fmt: skip
+        made = getattr(k, name)(*special.get(name, (a, b)[: len(OPERATIONS[name].operands)]))
+        found = [k.where(made, a, b) if name == "isinf" else made]
+    return [k.mul(k.add(x, 1.0), a) for x in found]
+
+
+@EITHER
+@pytest.mark.slow
+def test_every_operation_between_others(on: EmulatedRunner, dtype: str) -> None:
+    names = sorted(name for name in FUSABLE | OF_ROWS if knows(name, getattr(bb, dtype)))
+    assert {*names} == FUSABLE | OF_ROWS
+    rng = np.random.default_rng(4)
+    x, y = (rng.uniform(-1.3, 1.3, size=(20, 40)).astype(dtype) for _ in range(2))
+    OverCuda.runner, plain_k = on, OverCuda()
+    recording = Capture(plain_k)
+    with np.errstate(all="ignore"):
+        for name in names:
+
+            def step(k: Any, values: Any, name: str = name) -> Any:
+                return between(k, name, k.add(values[0], 0.125), k.mul(values[1], 0.75))
+
+            expected = step(plain_k, [x.astype(np.float64), y.astype(np.float64)])
+            with scoped(RECORDING_STEP, Recording()):
+                program = recording.capture(lambda _, values, step=step: ([], step(recording, values)), [], [x, y])
+            before = len(on.launched)
+            close(program([x, y], []), expected, dtype, 8.0)
+            assert len(on.launched) > before, name
 
 
 @FLOAT
