@@ -78,7 +78,7 @@ def test_compressing_keeps_files_and_their_order(tool: Any, tmp_path: Path) -> N
 
 
 def test_a_wheel_may_have_so_many_bytes(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tool.LARGEST == 2_850_000
-    assert "wheel.stat().st_size <= 2.85e6" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert tool.LARGEST == 2_900_000
+    assert "wheel.stat().st_size <= 2.9e6" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     monkeypatch.setattr(tool, "LARGEST", 1000)
     assert "bytes, more than 1,000" in refused(tool, tmp_path, COMPLETE)
