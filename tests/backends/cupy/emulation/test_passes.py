@@ -157,12 +157,15 @@ def test_every_operation_between_others(on: EmulatedRunner, dtype: str) -> None:
     with np.errstate(all="ignore"):
         for name in names:
 
-            def step(k: Any, values: Any, name: str = name) -> Any:
+            def step(k: Any, values: Any, name: str = name) -> list[Any]:
                 return between(k, name, k.add(values[0], 0.125), k.mul(values[1], 0.75))
+
+            def recorded(_: Any, values: Any, step: Any = step) -> tuple[list[Any], list[Any]]:
+                return [], step(recording, values)
 
             expected = step(plain_k, [x.astype(np.float64), y.astype(np.float64)])
             with scoped(RECORDING_STEP, Recording()):
-                program = recording.capture(lambda _, values, step=step: ([], step(recording, values)), [], [x, y])
+                program = recording.capture(recorded, [], [x, y])
             before = len(on.launched)
             close(program([x, y], []), expected, dtype, 8.0)
             assert len(on.launched) > before, name
