@@ -218,12 +218,12 @@ def leaks(options: Options, say: Say) -> Result:
 # ---- speed ----
 
 
-def timed(step: Step, synchronize: Callable[[], None], seconds: float) -> float:
-    """The time per step, of as many steps without a wait in between as take some seconds.
+def timed(step: Step, synchronize: Callable[[], None], seconds: float, least: int = 8) -> float:
+    """The time per step, of as many steps, ``least`` or more, without a wait in between as take some seconds.
 
     At each wait the device idles until the host has prepared the next step: few steps would measure the host as well.
     """
-    count = 4
+    count = max(least // 2, 1)
     while True:
         count *= 2
         synchronize()
@@ -241,11 +241,11 @@ def in_turns(variants: dict[str, tuple[Step, Callable[[], None]]], options: Opti
     A variant that fails is left out, and reported in ``problems``.
     """
     variants = {name: v for name, v in variants.items() if _settled(name, *v, problems)}
-    seconds = 0.02 if options.small else 0.3
+    seconds, least = (0.02, 2) if options.small else (0.3, 8)
     times: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(options.rounds):
         for name, (step, synchronize) in variants.items():
-            times[name].append(timed(step, synchronize, seconds))
+            times[name].append(timed(step, synchronize, seconds, least))
     return {name: statistics.median(found) for name, found in times.items()}
 
 
