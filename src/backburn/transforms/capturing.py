@@ -230,7 +230,15 @@ class Captured:
     def _run(self, slots: State, batch: tuple[Any, ...]) -> tuple[Any, Any]:
         """The step without capture, after which the old state is donated all the same."""
         before = slots.tensors
-        state, out = _pair(self._step(slots.state, *batch))
+        copies = _copies(slots) if RECORDING_STEP.get() is None else None
+        if copies is not None:
+            slots.put(copies, owned=True)
+        try:
+            state, out = _pair(self._step(slots.state, *batch))
+        except BaseException:
+            if copies is not None:
+                slots.restore(before)
+            raise
         kept = {id(x) for x in (*State(state).tensors, *slots.held, *flatten((out, batch))[0])}
         invalidate((x for x in before if id(x) not in kept), STATE)
         return state, out
@@ -293,6 +301,22 @@ class Captured:
             words = f"capture: the step runs as it is, since {error}"
             warnings.warn(words, CaptureWarning, stacklevel=stack_level())
         return str(error)
+
+
+def _copies(slots: State) -> list[Any] | None:
+    """The tensors of a state, those that a recorded program overwrites as copies; None if it overwrites none.
+
+    What a step returns may be a part of its state, which a later replay of that program would change.
+    """
+    if not (overwritten := overwritten_ids()):
+        return None
+    given = slots.read()
+    if overwritten.isdisjoint(map(id, given)):
+        return None
+    return [
+        maker(x)(copy_primitive(innermost(x.backend), p)) if id(p) in overwritten and x.dtype.kind != "quantized" else x
+        for x, p in zip(slots.tensors, given, strict=True)
+    ]
 
 
 class CapturedFunction:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import os
 import threading
 import warnings
@@ -231,6 +232,34 @@ def test_states_that_change_places(k: Any) -> None:
         assert k.to_numpy(given).tolist() == [value] * 2
         a, b = b, a[::-1].copy()
         assert [k.to_numpy(x).tolist() for x in made.state] == [a.tolist(), b.tolist()]
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_what_a_step_returns_is_no_part_of_another_recordings_state(k: Any, tracked: bool) -> None:
+    """The step of the second kind is not recorded yet: it is given the memory that the first recording overwrites."""
+
+    def step(state: Any, x: Any, kind: str) -> Any:
+        weight = state[0].inner() if tracked else state[0]
+        new = weight * 0.9 + bb.tanh(x)
+        return [bb.from_inner(new, backend=Autodiff(k)).require_grad() if tracked else new], bb.reshape(weight, ())
+
+    captured = bb.capture(step)
+    start = bb.asarray([3.0], backend=Autodiff(k) if tracked else k)
+    state: Any = [start.require_grad() if tracked else start]
+    wanted, held = 3.0, []
+    for i, kind in enumerate("aaabbbaba"):
+        state, out = captured(state, bb.asarray([0.1 * i], backend=k), kind)
+        held.append((out, wanted))
+        wanted = wanted * 0.9 + math.tanh(0.1 * i)
+        assert all(abs(float(x) - value) < 1e-5 for x, value in held)
+
+    def fails(state: Any, x: Any, kind: str) -> Any:
+        raise KeyError(kind)
+
+    captured._step = fails
+    with pytest.raises(KeyError):
+        captured(state, bb.asarray([0.0], backend=k), "c")
+    assert abs(float((state[0].inner() if tracked else state[0])[0]) - wanted) < 1e-5
 
 
 def test_what_an_operation_wrote_in_place_is_not_copied(k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
