@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from backburn_cupy.kernels.fused import EXPRESSIONS
 
-#: What it takes to make a value once more, roughly: instructions for each element.
+#: The costs of making a value once more: instructions for each element, roughly.
 COSTS = {"full": 6, "column": 2, "cheap": 1, "dear": 8}
 #: Operations of one or two instructions.
 CHEAP = frozenset((
@@ -42,7 +42,7 @@ STORED = """  const auto stored = [](C x) {
     return widen(y);
   };"""
 
-#: What a phase does with the elements: of a row at once, or of pieces.
+#: The loop of a phase over the elements of a row, at once or in pieces.
 ELEMENTS = """    %(pieces)s {
       %(wide)s
 #pragma unroll
@@ -84,13 +84,13 @@ class Node:
 
     @property
     def cost(self) -> int:
-        """What it takes to make it."""
+        """The cost of making it once more."""
         return COSTS.get(self.operation) or COSTS["cheap" if self.operation in CHEAP else "dear"]
 
 
 @dataclass
 class Phase:
-    """What becomes of values in a phase: places of outputs, numbers of the row, and sums of columns."""
+    """The outputs, the numbers of the row and the sums of columns that a phase computes."""
 
     writes: list[tuple[int, Node]] = field(default_factory=list)
     reductions: list[tuple[Node, Node]] = field(default_factory=list)

@@ -104,7 +104,7 @@ class PassKernel:
         self._plan, self._is_narrow = plan, dtype.bits < 32
         self._trace = _Trace(_computed(dtype))
         self._phases: list[Phase] = []
-        #: Of each sum of columns, the output, and what it is divided by.
+        #: The output of each sum of columns, and its divisor.
         self._sums: list[tuple[int, float]] = []
         self._read(plan)
         self._numbers = [number for number, _ in self._trace.numbers.values()]

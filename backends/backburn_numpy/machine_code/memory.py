@@ -68,7 +68,7 @@ def _only_signed_code() -> bool:
     return not failed and bool(flags.value & enforcement)
 
 
-#: What :mod:`ctypes` has on Windows alone is read from here.
+#: The module :mod:`ctypes` for names that it has on Windows alone, which type checkers do not find elsewhere.
 _ctypes: Any = ctypes
 
 

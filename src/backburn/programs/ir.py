@@ -137,23 +137,21 @@ def listed(results: Any) -> list[Any]:
 
 def variables_in(nested: Iterable[Any]) -> list[Variable]:
     """The variables among values and in lists of them."""
-    found = []
-    for value in nested:
-        if value.__class__ is Variable:
-            found.append(value)
-        elif value.__class__ is list:
-            found += variables_in(value)
-    return found
+    return _of_class(Variable, nested)
 
 
 def numbers_in(nested: Iterable[Any]) -> list[Number]:
     """The numbers of the recording among values and in lists of them."""
-    found = []
+    return _of_class(Number, nested)
+
+
+def _of_class(kind: type[Any], nested: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
     for value in nested:
-        if value.__class__ is Number:
+        if value.__class__ is kind:
             found.append(value)
         elif value.__class__ is list:
-            found += numbers_in(value)
+            found += _of_class(kind, value)
     return found
 
 

@@ -123,7 +123,7 @@ class _Tape:
 
     def __init__(self, k: Any, recording: Recording, joins: bool) -> None:
         self._k = k
-        #: What a call is made in: a backend that records by itself makes this one as any other.
+        #: The context of each call: a backend that records by itself must not record it yet.
         self._unrecorded: Any = partial(scoped, RECORDING_STEP, None) if k.capabilities.capture else nullcontext
         self.recording = recording
         #: Whether products with ones are left out: what multiplies matrices rounds as they lie in memory.
