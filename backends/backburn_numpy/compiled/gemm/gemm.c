@@ -21,7 +21,12 @@ enum { VECTOR_BYTES = 16, MC_BYTES = 384, MR = 4, MAX_TRANSPOSED_MR = 4 };
 #define FLOATS(name) name##_4
 #define DOUBLES(name) name##_2
 #endif
-enum { NC_PANELS = 4, KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
+enum { NC_PANELS = 8, KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
+/* Few rows read each panel only a few times, while it is still in the L1 cache. */
+enum { FEW_ROWS = 64, FEW_PANELS = 4 };
+
+/* Rows that are packed are fetched so many before, those of matrices of more elements than a cache of a core holds. */
+enum { AHEAD = 12, CACHED = 1 << 17 };
 
 /* The compiler takes the address for another one at each use. */
 #define OPAQUE(address) __asm__("" : "+r"(address))

@@ -4,6 +4,7 @@
 
 #define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
 #define NR (2 * LANES)
+#define LINE ((int)(64 / sizeof(REAL)))
 #define MC ((int)(MC_BYTES / sizeof(REAL)))
 #define TRANSPOSED_MR (LANES < MAX_TRANSPOSED_MR ? LANES : MAX_TRANSPOSED_MR)
 #define GEMM NAMED(Gemm)
@@ -59,7 +60,11 @@ static void NAMED(pack_b_panel)(REAL (*restrict panel)[NR], const REAL *restrict
     const int64_t cs = p->cs_b, rs = p->rs_b;
     if (count < NR) memset(panel, 0, (size_t)kc * sizeof *panel);
     if (cs == 1 && count == NR) {
-        for (int64_t k = 0; k < kc; k++) memcpy(panel[k], b + k * rs, sizeof *panel);
+        const int64_t ahead = p->n * p->k > CACHED ? AHEAD * rs : 0;
+        for (int64_t k = 0; k < kc; k++, b += rs) {
+            if (ahead) __builtin_prefetch(b + ahead, 0, 2);
+            memcpy(panel[k], b, sizeof *panel);
+        }
         return;
     }
     int64_t done = 0; /* whole squares by vectors */
@@ -80,24 +85,59 @@ static void NAMED(pack_b_panel)(REAL (*restrict panel)[NR], const REAL *restrict
         for (int64_t i = done; i < count; i++) panel[k][i] = b[i * cs + k * rs];
 }
 
-/* Packs rows of A, so that they share no cache sets, as rows do whose stride is a multiple of a page. */
-static void NAMED(pack_a)(REAL *restrict out, const REAL *restrict a, const GEMM *p, int64_t count, int64_t kc) {
+/* The rows of the next tile, of those that are left: as many as registers hold, or even numbers that are alike. */
+INLINE int NAMED(next_mr)(int64_t left, int transposed) {
+    const int most = transposed ? TRANSPOSED_MR : MR;
+    if (left <= 1 || left == most) return (int)left;
+    const int64_t tiles = (left + most - 1) / most;
+    return (int)((left / tiles + 1) / 2 * 2 < left ? (left / tiles + 1) / 2 * 2 : left / 2 * 2);
+}
+
+/* Packs rows of A whose elements lie together: their stride shares no cache sets, as a multiple of a page does. */
+static void NAMED(pack_rows)(REAL *restrict out, const REAL *restrict a, int64_t rs, int64_t count, int64_t kc) {
+    for (int64_t i = 0; i < count; i++) memcpy(out + i * PACKED_LDA, a + i * rs, (size_t)kc * sizeof *out);
+}
+
+/* Packs strips of mr rows of A, whose elements k lie together; some rows ahead are fetched, which processors do not find
+ * where strides are large. */
+INLINE void NAMED(copy_strips)(REAL *restrict out, const REAL *restrict a, int64_t cs, int64_t rows, int64_t kc,
+                               const int mr) {
+    for (int64_t k = 0; k < kc; k++, a += cs) {
+        for (int64_t i = 0; i < rows; i += LINE) __builtin_prefetch(a + AHEAD * cs + i, 0, 2);
+        for (int64_t i = 0; i < rows; i += mr) memcpy(out + i * kc + k * mr, a + i, (size_t)mr * sizeof *out);
+    }
+}
+
+/* Packs rows of A in strips, of as many rows as next_mr has them: element k of all rows of a strip lies together. */
+static void NAMED(pack_strips)(REAL *restrict out, const REAL *restrict a, const GEMM *p, int64_t count, int64_t kc) {
     const int64_t rs = p->rs_a, cs = p->cs_a;
-    if (cs == 1)
-        for (int64_t i = 0; i < count; i++) memcpy(out + i * PACKED_LDA, a + i * rs, (size_t)kc * sizeof *out);
-    else if (rs == 1)
-        for (int64_t k = 0; k < kc; k++) memcpy(out + k * MC, a + k * cs, (size_t)count * sizeof *out);
-    else
-        for (int64_t k = 0; k < kc; k++)
-            for (int64_t i = 0; i < count; i++) out[k * MC + i] = a[i * rs + k * cs];
+    for (int64_t done = 0, rows; done < count; done += rows) {
+        const int mr = NAMED(next_mr)(count - done, p->transposed);
+        REAL *strip = out + done * kc;
+        const REAL *from = a + done * rs;
+        for (rows = mr; rs == 1 && NAMED(next_mr)(count - done - rows, p->transposed) == mr;) rows += mr;
+        if (rs != 1)
+            for (int64_t k = 0; k < kc; k++)
+                for (int i = 0; i < mr; i++) strip[k * mr + i] = from[i * rs + k * cs];
+        else if (mr == MR) NAMED(copy_strips)(strip, from, cs, rows, kc, MR);
+        else if (mr == TRANSPOSED_MR) NAMED(copy_strips)(strip, from, cs, rows, kc, TRANSPOSED_MR);
+        else NAMED(copy_strips)(strip, from, cs, rows, kc, mr);
+    }
 }
 
 /* ---- tiles ---- */
 
+/* Where a tile is stored: rows at ldc, each plus NR elements of `addend`, if there is one. */
+typedef struct {
+    REAL *c;
+    const REAL *addend;
+    int64_t ldc, addend_stride;
+} NAMED(Output);
+
 /* The product of mr rows of A, at lda, by a panel of B; sums stay in registers over the depth. With by_columns, the rows
  * are packed: element k of all of them lies together, lda after element k - 1. */
-INLINE void NAMED(micro_kernel)(REAL (*restrict out)[NR], const REAL *restrict x, REAL (*restrict panel)[NR],
-                                int64_t kc, int64_t lda, const int by_columns, const int mr) {
+INLINE void NAMED(micro_kernel)(NAMED(Output) out, const REAL *restrict x, REAL (*restrict panel)[NR], int64_t kc,
+                                int64_t lda, const int by_columns, const int mr) {
     /* Every third row has an address, from which processors find the other two. */
     const REAL *x0 = x, *x3 = x + 3 * lda, *x6 = x3 + 3 * lda, *x9 = x6 + 3 * lda, *x12 = x9 + 3 * lda;
     VECTOR sums[MR][2] = {0};
@@ -116,26 +156,23 @@ INLINE void NAMED(micro_kernel)(REAL (*restrict out)[NR], const REAL *restrict x
         if (mr > 9 && !by_columns) OPAQUE(x9);
         if (mr > 12 && !by_columns) OPAQUE(x12);
     }
-    for (int i = 0; i < mr; i++) {
-        NAMED(store)(out[i], sums[i][0]);
-        NAMED(store)(out[i] + LANES, sums[i][1]);
+    if (out.addend)
+        UNROLL for (int i = 0; i < mr; i++) {
+            const REAL *addend = out.addend + i * out.addend_stride;
+            sums[i][0] += NAMED(load)(addend), sums[i][1] += NAMED(load)(addend + LANES);
+        }
+    UNROLL for (int i = 0; i < mr; i++) {
+        NAMED(store)(out.c + i * out.ldc, sums[i][0]);
+        NAMED(store)(out.c + i * out.ldc + LANES, sums[i][1]);
     }
 }
 
-/* The rows of the next tile, of those that are left: as many as registers hold, or even numbers that are alike. */
-INLINE int NAMED(next_mr)(int64_t left, int transposed) {
-    const int most = transposed ? TRANSPOSED_MR : MR;
-    if (left <= 1 || left == most) return (int)left;
-    const int64_t tiles = (left + most - 1) / most;
-    return (int)((left / tiles + 1) / 2 * 2 < left ? (left / tiles + 1) / 2 * 2 : left / 2 * 2);
-}
-
-static void NAMED(run_micro_kernel)(REAL (*sums)[NR], const REAL *x, REAL (*panel)[NR], int64_t kc, int64_t lda,
+static void NAMED(run_micro_kernel)(NAMED(Output) out, const REAL *x, REAL (*panel)[NR], int64_t kc, int64_t lda,
                                     int by_columns, int mr) {
 #define OF_MR(n)                                                                                                       \
     case n:                                                                                                            \
-        if (by_columns) NAMED(micro_kernel)(sums, x, panel, kc, lda, 1, n);                                            \
-        else NAMED(micro_kernel)(sums, x, panel, kc, lda, 0, n);                                                       \
+        if (by_columns) NAMED(micro_kernel)(out, x, panel, kc, lda, 1, n);                                            \
+        else NAMED(micro_kernel)(out, x, panel, kc, lda, 0, n);                                                       \
         break;
     switch (mr) {
         OF_MR(1)
@@ -203,6 +240,7 @@ static void NAMED(gemm_tiles)(const void *context, int64_t first, int64_t last) 
     REAL sums[MR < LANES ? LANES : MR][NR];
     NAMED(PackBuffer) *buffer = (NAMED(PackBuffer) *)(((uintptr_t)NAMED(pack_storage) + 63) / 64 * 64);
     const int64_t depth_blocks = p->k ? (p->k + KC - 1) / KC : 1;
+    const int is_direct = p->alpha == 1 && !p->transposed;
     for (int64_t tile = first; tile < last; tile++) {
         const int64_t product = tile / (p->tiles_m * p->tiles_n), place = tile % (p->tiles_m * p->tiles_n);
         const int64_t top = place % p->tiles_m * p->tile_m, left = place / p->tiles_m * p->tile_n;
@@ -216,24 +254,32 @@ static void NAMED(gemm_tiles)(const void *context, int64_t first, int64_t last) 
                                     right - c < NR ? right - c : NR, kc);
             const int accumulates = p->accumulates || block, by_columns = p->cs_a != 1;
             const int64_t stride_a = by_columns ? p->cs_a : p->rs_a;
-            const int packs_a = (by_columns && p->rs_a != 1) || stride_a * (int64_t)sizeof(REAL) % PAGE == 0;
-            const int64_t lda = !packs_a ? stride_a : by_columns ? MC : PACKED_LDA;
+            const int packs_a = stride_a * (int64_t)sizeof(REAL) % PAGE == 0 ||
+                                (by_columns && (p->rs_a != 1 || right - left > FEW_PANELS * NR));
             const int64_t most = !packs_a ? p->m : by_columns ? MC : MC - 2 * MR;
             for (int64_t r = top, base = top, end = top; r < bottom;) {
                 const REAL *x = a + r * p->rs_a + start * p->cs_a;
                 if (r == end) {
                     base = r, end = r + most < bottom ? r + most : bottom;
-                    if (packs_a) NAMED(pack_a)(buffer->packed_a, x, p, end - base, kc);
+                    if (packs_a && by_columns) NAMED(pack_strips)(buffer->packed_a, x, p, end - base, kc);
+                    else if (packs_a) NAMED(pack_rows)(buffer->packed_a, x, p->rs_a, end - base, kc);
                 }
                 const int mr = NAMED(next_mr)(end - r, p->transposed);
-                if (packs_a) x = buffer->packed_a + (r - base) * (by_columns ? 1 : PACKED_LDA);
+                const int64_t lda = !packs_a ? stride_a : by_columns ? mr : PACKED_LDA;
+                if (packs_a) x = buffer->packed_a + (r - base) * (by_columns ? kc : PACKED_LDA);
                 for (int64_t c = left, n = 0; c < right; c += NR, n++) {
                     REAL *out = p->c + product * p->c_stride + (p->transposed ? c * p->ldc + r : r * p->ldc + c);
                     const REAL *bias = p->bias ? p->bias + (p->transposed ? r : c) : zeros;
                     REAL (*panel)[NR] = p->packed ? NAMED(packed_panel)(p, c, start, kc) : buffer->packed_b[n];
-                    NAMED(run_micro_kernel)(sums, x, panel, kc, lda, by_columns, mr);
-                    NAMED(store_tile)(p, sums, out, accumulates ? out : bias, accumulates ? p->ldc : 0, mr,
-                                      right - c < NR ? right - c : NR);
+                    const REAL *addend = accumulates ? out : bias;
+                    const int64_t addend_stride = accumulates ? p->ldc : 0;
+                    if (is_direct && right - c >= NR) {
+                        const NAMED(Output) tile = {out, addend, p->ldc, addend_stride};
+                        NAMED(run_micro_kernel)(tile, x, panel, kc, lda, by_columns, mr);
+                        continue;
+                    }
+                    NAMED(run_micro_kernel)((NAMED(Output)){*sums, NULL, NR, 0}, x, panel, kc, lda, by_columns, mr);
+                    NAMED(store_tile)(p, sums, out, addend, addend_stride, mr, right - c < NR ? right - c : NR);
                 }
                 r += mr;
             }
@@ -267,7 +313,8 @@ static void NAMED(gemm_parallel)(GEMM p, int64_t products, int threads) {
         p.m = q.n, p.n = q.m, p.transposed = 1;
     }
     const int64_t panels = NAMED(rounded)(p.n, NR) / NR, wanted = threads > 1 ? 3 * threads : 1;
-    p.tiles_n = (panels + NC_PANELS - 1) / NC_PANELS;
+    const int64_t nc_panels = p.m > FEW_ROWS ? NC_PANELS : FEW_PANELS;
+    p.tiles_n = (panels + nc_panels - 1) / nc_panels;
     /* First more tiles of rows, of 4 MR and more; then tiles of fewer panels. */
     const int64_t most = (p.m + 4 * MR - 1) / (4 * MR);
     const int64_t missing = (wanted + products * p.tiles_n - 1) / (products * p.tiles_n);
@@ -332,6 +379,7 @@ KERNEL(gemm, REAL *c, const REAL *a, const REAL *b, const REAL *bias, const REAL
 
 #undef LANES
 #undef NR
+#undef LINE
 #undef MC
 #undef TRANSPOSED_MR
 #undef GEMM
