@@ -155,6 +155,8 @@ MIN_STEPS_FOR_TRANSPOSED_WEIGHT, MIN_ROWS_FOR_TRANSPOSED_WEIGHT = 8, 4
 MIN_ROWS_FOR_PACKED_WEIGHT = 4
 #: Scores of a block of attention, which fits the L2 cache.
 SCORES_PER_BLOCK = 1 << 17
+#: Scores from which a second thread of Python's pays, without kernels.
+MIN_SCORES_FOR_SECOND_THREAD = 1 << 19
 #: Queries up to which a score costs more, since its key and value are read for these alone; and how many times as
 #: much.
 MAX_FEW_QUERIES, COST_OF_FEW_QUERIES = 4, 4
@@ -166,6 +168,37 @@ EXPANDED_AT_A_TIME = 1 << 21
 MAX_ROWS_BY_READING = 16
 #: Multiplications per row of ``x`` that a thread takes at a time.
 PRODUCTS_PER_TASK = 1 << 18
+
+# ---- native programs ----
+
+#: Elements of a result up to which a native program computes it: for larger ones it gains nothing, and keeps their
+#: memory.
+NATIVE_MAX_ELEMENTS = 1 << 16
+#: Groups of rows, or matrices with a diagonal, that are one step each, at most.
+NATIVE_MAX_GROUPS = 64
+#: Bytes of a row, and elements of a result, up to which a broadcast row is repeated in memory, rather than the formula
+#: run row by row.
+NATIVE_MAX_REPEATED_ROW_BYTES, NATIVE_MAX_REPEATED_ELEMENTS = 1 << 10, 1 << 14
+#: Multiplications of a matrix product up to which kernels compute it in a native program, and up to which OpenBLAS
+#: does, which uses only the calling thread for so few; and the most products of a stack.
+NATIVE_MAX_MULTIPLICATIONS, NATIVE_MAX_LIBRARY_MULTIPLICATIONS, NATIVE_MAX_PRODUCTS = 1 << 24, 1 << 18, 32
+
+# ---- passes ----
+
+#: Bytes of a value in a tile, about.
+PASS_TILE_BYTES = 1 << 14
+#: Bytes of a value in a tile of a pass without rows: all values fit the L1 cache.
+PASS_FLAT_TILE_BYTES = 1 << 12
+#: Portions into which a pass is split, at most. Bits depend on it.
+PASS_MAX_PORTIONS = 32
+#: Cheap kernels that a loop runs again rather than read a value, at most.
+PASS_MAX_RECOMPUTED = 3
+
+# ---- resampling ----
+
+#: Elements of an image below which kernels resample it, since they count positions in 32 bits; and of an axis below
+#: which they sample it, since they round positions in float32. Larger values give wrong results.
+MAX_RESAMPLED_ELEMENTS, MAX_SAMPLED_LENGTH = 1 << 29, 1 << 22
 
 # ---- convolutions ----
 

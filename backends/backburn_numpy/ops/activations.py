@@ -101,9 +101,9 @@ def _relu_backward(grad: Array, y: Array) -> Array:
     return np.where(np.greater(y, zero), grad, zero)
 
 
-#: Functions of so few elements that a kernel does not pay (``tuning.MIN_ELEMENTS_FOR_KERNEL``), or for want of one:
+#: NumPy's functions for too few elements for a kernel (``tuning.MIN_ELEMENTS_FOR_KERNEL``), or without kernels:
 #: recurrences call them.
-FEW: dict[str, Callable[..., Array]] = {
+NUMPY_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "sigmoid": _sigmoid, "silu": _silu, "sigmoid_backward": _sigmoid_backward, "tanh_backward": _tanh_backward,
     "relu_backward": _relu_backward, "sigmoid_slope": _sigmoid_slope, "tanh_slope": _tanh_slope,
 }  # fmt: skip
@@ -111,13 +111,13 @@ FEW: dict[str, Callable[..., Array]] = {
 
 def _function(name: str) -> Callable[..., Array]:
     """The operation of that name, which has a kernel of the same name."""
-    few, without_kernels = FEW.get(name), compiled.level() is None
+    function, without_kernels = NUMPY_FUNCTIONS.get(name), compiled.level() is None
 
     def operation(k: Any, x: Array, y: Array = None, z: Array = None, /) -> Array:
         operands = (x,) if y is None else (x, y) if z is None else (x, y, z)
         least = tuning.MIN_ELEMENTS_FOR_BODY if without_kernels else tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 1)
-        if few is not None and x.size < least and x.itemsize > 2:
-            return few(*operands)
+        if function is not None and x.size < least and x.itemsize > 2:
+            return function(*operands)
         if y is not None and z is not None and y.strides == z.strides and 0 in y.strides and x.itemsize > 2:
             # A few values, repeated.
             once = tuple(slice(None if stride else 1) for stride in y.strides)
@@ -128,7 +128,7 @@ def _function(name: str) -> Callable[..., Array]:
     return operation
 
 
-for _name in (*FEW, "log_sigmoid", "silu_backward"):
+for _name in (*NUMPY_FUNCTIONS, "log_sigmoid", "silu_backward"):
     implements(_name, takes_backend=True)(_function(_name))
 
 

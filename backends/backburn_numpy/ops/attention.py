@@ -230,7 +230,7 @@ def _stack_mask(x: Array | None, query: Array) -> Array | None:
 
 def _worth(q: Array, keys: Array) -> int:
     """The fewest matrices that make a second thread pay."""
-    return int(max(1, (1 << 19) // max(1, q.shape[1] * keys.shape[1])))
+    return int(max(1, tuning.MIN_SCORES_FOR_SECOND_THREAD // max(1, q.shape[1] * keys.shape[1])))
 
 
 def _blocks(start: int, stop: int, queries: int, keys: int, causal: bool) -> Iterator[Block]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from backburn.ops.resample import neighbours
 from backburn.ops.table import OPERATIONS
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import contiguous, empty
@@ -21,9 +21,6 @@ Shape = tuple[int, ...]
 
 #: The number of places that a position reads along an axis.
 READS = {"nearest": 1, "linear": 2, "cubic": 4}
-
-#: The most places, which kernels count in 32 bits, and a float32 exactly along an axis.
-MOST, LONGEST = 1 << 29, 1 << 22
 
 
 @implements("interpolate", takes_backend=True)
@@ -48,7 +45,7 @@ def _resized(k: Any, name: str, x: Array, old: Shape, new: Shape, mode: str, ali
     """``x`` resized from or, for its gradient, to ``old`` places, one axis after the other; None without a kernel."""
     y = contiguous(upcast_half(x))
     fast: Any = compiled.serving(name, y)
-    if fast is None or mode.startswith("nearest") or max(old, default=0) >= MOST:
+    if fast is None or mode.startswith("nearest") or max(old, default=0) >= tuning.MAX_RESAMPLED_ELEMENTS:
         return None
     axes = range(2, x.ndim)
     # The last axis, whose elements are gathered, while there are few.
@@ -105,7 +102,11 @@ def _run_kernel(
     """The result of a kernel, or of the operation's body if there is none."""
     mode, slopes, wide = attributes["mode"], attributes["slopes"], upcast_half(x)
     fast: Any = compiled.serving(name, wide)
-    fits = len(places) <= (2 if mode == "cubic" else 3) and math.prod(places) < MOST and max(places) < LONGEST
+    fits = (
+        len(places) <= (2 if mode == "cubic" else 3)
+        and math.prod(places) < tuning.MAX_RESAMPLED_ELEMENTS
+        and max(places) < tuning.MAX_SAMPLED_LENGTH
+    )
     if fast is None or not fits or (slopes and mode == "nearest") or wide.dtype != (at := upcast_half(positions)).dtype:
         if name == "sample_backward":
             attributes["places"] = places

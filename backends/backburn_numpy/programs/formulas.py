@@ -14,12 +14,10 @@ import numpy as np
 from backburn.ops.table import OPERATIONS
 from backburn.programs.ir import Call, Number, Variable, arguments
 from backburn.programs.lowering import Formula, is_formula, method_of
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.fused import COSTS, _Program, _program
-from backburn_numpy.programs.layout import FORMULA, MOST, MOST_GROUPS, Layout, Place, Plan, Shape, dtype_of
+from backburn_numpy.programs.layout import FORMULA, Layout, Place, Plan, Shape, dtype_of
 
-#: The bytes of a row up to which rows are repeated rather than passed over one by one, and the most elements then.
-SHORT, MOST_REPEATED = 1 << 10, 1 << 14
 #: The most arrays of a formula.
 MOST_ARRAYS = 64
 
@@ -42,7 +40,7 @@ def formula_plan(call: Call) -> Plan | None:
     """The plan of an element-wise call: an operation's kernel or body, or a formula."""
     results = call.results if call.results.__class__ is list else [call.results]
     first = results[0]
-    if (dtype := dtype_of(first)) is None or prod(first.shape) > MOST:
+    if (dtype := dtype_of(first)) is None or prod(first.shape) > tuning.NATIVE_MAX_ELEMENTS:
         return None
     formula: Formula | None
     if call.operation == "broadcast_to":
@@ -88,7 +86,12 @@ def formula_plan(call: Call) -> Plan | None:
         return None
 
     shape, whole = first.shape, None
-    if made.rows > 1 and made.groups == 1 and made.width * dtype.itemsize <= SHORT and prod(shape) <= MOST_REPEATED:
+    if (
+        made.rows > 1
+        and made.groups == 1
+        and made.width * dtype.itemsize <= tuning.NATIVE_MAX_REPEATED_ROW_BYTES
+        and prod(shape) <= tuning.NATIVE_MAX_REPEATED_ELEMENTS
+    ):
         whole = pass_of(
             formula, shape, first.dtype.name, tuple(shape if _is_row(x, shape) else x for x in kinds), level
         )
@@ -159,7 +162,7 @@ def pass_of(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], 
     axes = [(prod(n for n, _ in group), which) for which, group in groupby(patterns, key=itemgetter(1))]
     never = (False,) * len(shapes)
     groups, which = axes.pop(0) if len(axes) == 3 else (1, never)
-    if len(axes) > 2 or groups > MOST_GROUPS:
+    if len(axes) > 2 or groups > tuning.NATIVE_MAX_GROUPS:
         return None
     count, varies = axes[-1] if axes else (1, (is_one,) * len(shapes))
     rows, outer = axes[0] if len(axes) == 2 else (1, never)
@@ -187,7 +190,7 @@ def sum_plan(call: Call) -> Plan | None:
     """The plan of a sum or a mean over axes that follow one another."""
     x, axes, *_ = arguments(call)
     result, dtype = call.results, dtype_of(x)
-    if dtype is None or dtype is not dtype_of(result) or prod(x.shape) > MOST or not axes:
+    if dtype is None or dtype is not dtype_of(result) or prod(x.shape) > tuning.NATIVE_MAX_ELEMENTS or not axes:
         return None
     if [*axes] != [*range(axes[0], axes[0] + len(axes))]:
         return None

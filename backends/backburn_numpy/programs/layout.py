@@ -15,10 +15,6 @@ from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.runtime.memory import aligned, contiguous
 
-#: The most elements of a result in a native program: for larger ones it gains nothing, and keeps their memory.
-MOST = 1 << 16
-#: The most steps for groups of rows, and for matrices whose diagonals are copied.
-MOST_GROUPS = 64
 #: The arguments of a kernel's call.
 ARGUMENTS = 11
 #: The kinds of steps, as the kernel numbers them.

@@ -11,12 +11,8 @@ import numpy as np
 from backburn.programs.ir import Call, Variable, arguments
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
-from backburn_numpy.programs.layout import COPY, MOST, PRODUCT, Layout, Place, Plan, Shape, dtype_of
+from backburn_numpy.programs.layout import COPY, PRODUCT, Layout, Place, Plan, Shape, dtype_of
 from backburn_numpy.runtime import blas, gemm
-
-#: The most multiplications of a matrix product by the kernels, and by OpenBLAS, which makes such a one in the calling
-#: thread; and the most products of a stack.
-MOST_MULTIPLICATIONS, MOST_BY_LIBRARY, MOST_PRODUCTS = 1 << 24, 1 << 18, 32
 
 
 class Gemm(NamedTuple):
@@ -32,7 +28,7 @@ class Gemm(NamedTuple):
         """Append ``out = x @ y``, or its addition, for (m, k) by (k, n), each perhaps transposed in memory."""
         m, n, k = sizes
         left, right = (m if turned[0] else k), (k if turned[1] else n)
-        few = m * n * k <= MOST_BY_LIBRARY and self.dtype is FLOAT32 and not turned[1]
+        few = m * n * k <= tuning.NATIVE_MAX_LIBRARY_MULTIPLICATIONS and self.dtype is FLOAT32 and not turned[1]
         address = (few and gemm.library_pays() and blas.library_sgemm_address()) or self.address
         head = PRODUCT, address, *map(int, turned), m, n, k
         layout.append(*head, x, left, y, right, int(adds), out, self.dtype.itemsize)
@@ -41,12 +37,12 @@ class Gemm(NamedTuple):
 def gemm_of(multiplications: int, elements: int, *values: Any) -> Gemm | None:
     """The multiplication of operands and results of one dtype; None if products of that size remain calls."""
     dtype = dtype_of(values[0])
-    if dtype is None or any(dtype_of(v) is not dtype for v in values) or elements > MOST:
+    if dtype is None or any(dtype_of(v) is not dtype for v in values) or elements > tuning.NATIVE_MAX_ELEMENTS:
         return None
     if gemm.sgemm_address() is not None:
-        return Gemm(0, dtype) if multiplications <= MOST_MULTIPLICATIONS else None
+        return Gemm(0, dtype) if multiplications <= tuning.NATIVE_MAX_MULTIPLICATIONS else None
     address = blas.library_sgemm_address()
-    if address is None or dtype is not FLOAT32 or multiplications > MOST_BY_LIBRARY:
+    if address is None or dtype is not FLOAT32 or multiplications > tuning.NATIVE_MAX_LIBRARY_MULTIPLICATIONS:
         return None
     return Gemm(address, dtype)
 
@@ -63,7 +59,7 @@ def product_plan(call: Call) -> Plan | None:
         return None
     lefts = count if len(x.shape) > 2 else 1
     gemm = gemm_of(count * m * n * k, prod(call.results.shape), x, y, call.results)
-    if gemm is None or count > MOST_PRODUCTS:
+    if gemm is None or count > tuning.NATIVE_MAX_PRODUCTS:
         return None
     dtype = gemm.dtype
 

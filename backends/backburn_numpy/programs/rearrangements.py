@@ -7,10 +7,9 @@ from math import prod
 from typing import Any
 
 from backburn.programs.ir import Call, Variable, arguments
+from backburn_numpy import tuning
 from backburn_numpy.programs.layout import (
     COPY,
-    MOST,
-    MOST_GROUPS,
     Layout,
     Place,
     Plan,
@@ -24,7 +23,7 @@ def permutation_plan(call: Call) -> Plan | None:
     """The plan of matrices that are transposed, or of axes whose order does not matter."""
     x, axes = arguments(call)
     dtype = dtype_of(x)
-    if dtype is None or prod(x.shape) > MOST:
+    if dtype is None or prod(x.shape) > tuning.NATIVE_MAX_ELEMENTS:
         return None
     order = [a for a in axes if x.shape[a] > 1]
     rank = {a: i for i, a in enumerate(sorted(order))}
@@ -118,7 +117,7 @@ def _strided(x: Any, result: Variable, start: int, axes: Sequence[tuple[int, int
     starts = [start]
     for length, step in merged:
         starts = [at + i * step for at in starts for i in range(length)]
-    if rows > 1 and (prod(result.shape) > MOST or len(starts) > MOST_GROUPS):
+    if rows > 1 and (prod(result.shape) > tuning.NATIVE_MAX_ELEMENTS or len(starts) > tuning.NATIVE_MAX_GROUPS):
         return None
     size = dtype.itemsize
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from backburn.programs.fusion.plan import Extent
 from backburn.programs.ir import Call, Variable
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT64
-from backburn_numpy.programs.layout import MOST, PASS, Layout, Plan
+from backburn_numpy.programs.layout import PASS, Layout, Plan
 from backburn_numpy.programs.tiles import TilePass
 from backburn_numpy.runtime.memory import contiguous
 
@@ -20,7 +20,9 @@ from backburn_numpy.runtime.memory import contiguous
 def pass_plan(call: Call) -> Plan | None:
     """The plan of a pass; None if it has several portions."""
     one: Any = call.function
-    if not isinstance(one, TilePass) or not one.is_small or any(prod(v.shape) > MOST for v in call.writes):
+    if not isinstance(one, TilePass) or not one.is_small:
+        return None
+    if any(prod(v.shape) > tuning.NATIVE_MAX_ELEMENTS for v in call.writes):
         return None
     size = one.dtype.itemsize
     divide: Any = compiled.kernel("divide_sums" if size == 4 else "divide_sums_double")

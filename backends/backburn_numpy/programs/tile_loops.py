@@ -10,7 +10,7 @@ from typing import TypeAlias
 from backburn.base.errors import Unsupported
 from backburn.programs.fusion.plan import Extent
 from backburn.programs.lowering import Call, Value
-from backburn_numpy import compiled
+from backburn_numpy import compiled, tuning
 from backburn_numpy.machine_code.functions import function_of
 from backburn_numpy.machine_code.loops import MOST_ARRAYS, Loop, compiled_loop
 from backburn_numpy.machine_code.memory import VECTORS, Code, missing
@@ -28,7 +28,7 @@ LOOPED = frozenset(("standardized", "standardize_gradient", "mean_rows", "mean_p
 NARROW = 24
 #: The most reductions of a loop, by the bytes of vectors.
 MOST_REDUCTIONS = {32: 2, 64: 4}
-#: The kernels that are computed again sooner than written and read, and the most of them for a value.
+#: The kernels that are run again rather than their results written and read.
 CHEAP = frozenset(
     f"{name}{suffix}"
     for name in (
@@ -38,7 +38,6 @@ CHEAP = frozenset(
     )
     for suffix in ("", "_number")
 )  # fmt: skip
-MOST_AGAIN = 3
 
 
 @dataclass(slots=True)
@@ -199,7 +198,7 @@ class Pass:
                     if more is None:
                         return None
                     needs |= more
-            return needs if len(needs) <= MOST_AGAIN else None
+            return needs if len(needs) <= tuning.PASS_MAX_RECOMPUTED else None
 
         for call in self.calls:
             stage = stages[call[1]]

@@ -31,12 +31,8 @@ from backburn_numpy.runtime.threads import available
 
 Array = Any
 
-#: The bytes of a value in a tile, about, and the alignment of values.
-TILE_BYTES, LINE = 1 << 14, 64
-#: The bytes of a value in a tile of a pass without rows: all values are in the cache of the first level.
-SPAN_BYTES = 1 << 12
-#: The most portions of rows. Bits depend on it.
-MOST_PORTIONS = 32
+#: The alignment of values, in bytes.
+LINE = 64
 #: The ways to call a kernel, as ``tile_interpreter.c`` numbers them.
 ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS = range(10)
 #: The most arrays of a kernel, and with them the words of a step.
@@ -151,10 +147,12 @@ class TilePass:
         self._rounding = ROUNDINGS.get(space.dtype)
         self._halves = set[Value]()
         size, width = self.dtype.itemsize, space.width
-        self._tall = min(space.rows, max(1, (SPAN_BYTES if is_flat else TILE_BYTES) // (width * size)))
+        tile = tuning.PASS_FLAT_TILE_BYTES if is_flat else tuning.PASS_TILE_BYTES
+        self._tall = min(space.rows, max(1, tile // (width * size)))
         tiles = -(-space.rows // self._tall)
         is_small = space.size <= tuning.MOST_ELEMENTS_OF_ONE_PORTION
-        portions = 1 if is_small else min(MOST_PORTIONS, max(1, space.size // tuning.ELEMENTS_PER_TASK), tiles)
+        tasks = max(1, space.size // tuning.ELEMENTS_PER_TASK)
+        portions = 1 if is_small else min(tuning.PASS_MAX_PORTIONS, tasks, tiles)
         self._portion = -(-tiles // portions) * self._tall
         self._portions = -(-space.rows // self._portion)
         #: The bytes from row to row, by extent.

@@ -27,7 +27,7 @@ DTYPES = [bb.float16, bb.bfloat16]
 @pytest.fixture(autouse=True)
 def _tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Several portions and tiles."""
-    monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 11)
+    monkeypatch.setattr(tuning, "PASS_TILE_BYTES", 1 << 11)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     fused._program.cache_clear()
     yield

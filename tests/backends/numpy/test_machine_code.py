@@ -54,7 +54,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_ROWS", 1)
     monkeypatch.setattr(partition, "MIN_WIDTH", 1)
     monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
-    monkeypatch.setattr(tiles, "TILE_BYTES", 1 << 10)
+    monkeypatch.setattr(tuning, "PASS_TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
     fused._program.cache_clear()  # formulas call kernels of one library
