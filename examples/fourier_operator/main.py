@@ -23,7 +23,7 @@ FINE, COARSE, VISCOSITY, TIME = 256, 64, 0.02, 1.0
 
 
 def waves(count: int, seed: int) -> np.ndarray:
-    """Random sums of the eight lowest waves on the fine grid, scaled to the maximum 1."""
+    """Random sums of the eight lowest waves on the fine grid, scaled to the maximum magnitude 1."""
     generator, x = np.random.default_rng(seed), 2.0 * np.pi * np.arange(FINE) / FINE
     numbers = np.arange(1, 9)
     sizes, phases = generator.normal(size=(count, 8)) / numbers, generator.uniform(0.0, 2.0 * np.pi, (count, 8))
