@@ -413,7 +413,7 @@ def test_arrays_that_the_step_brings_are_constants() -> None:
     assert captured.launches == 1
     counts = iter(range(9))
     captured = bb.capture(lambda x: x + bb.asarray([float(next(counts))], backend=RECORDING), state=False)
-    with pytest.warns(CaptureWarning, match="brings values from the host .* pass what changes in the batch"):
+    with pytest.warns(CaptureWarning, match="copies values from the host .* pass what changes in the batch"):
         assert [captured(*on([0.0])).item() for _ in range(4)] == [0.0, 2.0, 3.0, 4.0], "recorded in vain, and run"
 
 

@@ -423,7 +423,7 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(BackburnError, match="no file of weights"):
         bb.models.from_pretrained(folder)
     (folder / "model.safetensors").write_bytes(b"\x10" * 7)
-    with pytest.raises(BackburnError, match="no file of weights that is known"):
+    with pytest.raises(BackburnError, match="not a known file of weights"):
         bb.models.from_pretrained(folder)
 
 
