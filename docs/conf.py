@@ -11,8 +11,8 @@ project = "backburn"
 author = "The backburn authors"
 copyright = "The backburn authors"
 version = release = installed_version("backburn")
-#: Whether the changelog has changes under *Unreleased*: the pages then describe more than any release.
 changelog = (Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
+#: Whether the changelog has changes under *Unreleased*: the pages then describe more than any release.
 unreleased = re.search(r"^## Unreleased\n(?!\s*## )", changelog, re.MULTILINE) is not None
 
 extensions = [
