@@ -65,7 +65,7 @@ class Recorded:
                 self.state = [x.copy() for x in state]
                 self._inputs = [x.copy() for x in inputs]
                 transfers = recording.host_constants if (recording := RECORDING_STEP.get()) is not None else ()
-                #: Arrays that the step brings from the host, by their values: CUDA records no such transfer.
+                #: Arrays that the step copies from the host, by their values: CUDA records no such transfer.
                 self.constants = {
                     (dtype, shape, data): cupy.array(np.frombuffer(data, dtype).reshape(shape))
                     for dtype, shape, data in transfers
@@ -221,8 +221,9 @@ def constant(host: Any) -> Array:
     recording = RECORDING_STEP.get()
     assert recording is not None
     if (array := _IN_PROGRESS[-1].constants.get(contents(host))) is None:
-        words = f"brings values from the host ({host.dtype}{list(host.shape)}) that it did not bring in the call before"
-        raise recording.refuse(CaptureError(f"from_numpy {words}: pass what changes in the batch"))
+        words = f"({host.dtype}{list(host.shape)}) that differ from those of the call before"
+        error = CaptureError(f"from_numpy copies values from the host {words}: pass what changes in the batch")
+        raise recording.refuse(error)
     return array
 
 
@@ -406,7 +407,7 @@ def refusal(name: str, error: Exception) -> CaptureError | None:
     if "D2H" in words or "synchronous" in words or "StreamCaptureUnsupported" in words:
         what = "reads values on the host, or waits for the device"
     elif "H2D" in words:
-        what = "brings values from the host"
+        what = "copies values from the host"
     elif isinstance(error, NotImplementedError):
         what = "calls a library by a way that cannot be recorded"
     if os.environ.get("BACKBURN_CUPY_DEBUG", "") not in ("", "0"):

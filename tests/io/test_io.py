@@ -519,7 +519,7 @@ DEEP = 700 if sys.version_info < (3, 12) else 990
     ("document", "words"),
     [
         ({"a": {"$array": ["x"]}}, r"the array \['x'\] is missing"),
-        (json.loads("[" * DEEP + "]" * DEEP), "parts in parts too deep"),
+        (json.loads("[" * DEEP + "]" * DEEP), "is nested too deeply"),
     ],
 )
 def test_a_document_that_nobody_wrote_is_refused(tmp_path: Path, document: Any, words: str) -> None:

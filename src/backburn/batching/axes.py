@@ -17,14 +17,14 @@ for name in (
 ):  # fmt: skip
     batching(name, along(name, "axis"))
 
-# Orders, Fourier transforms, and positions of which there is one for each element.
+# Sorting, Fourier transforms, and operations with one index for each element.
 for name in (
     "argsort", "sort", "sort_with_indices", "topk", "kthvalue", "rfft", "irfft", "fft", "take_along_axis", "scatter",
     "scatter_reduce",
 ):  # fmt: skip
     batching(name, along(name, "axis"))
 
-# Matrices, which are the last two axes, and a new last axis.
+# Operations on matrices (the last two axes), and one that adds a last axis.
 for name in (
     "triu", "tril", "cholesky", "lu", "qr", "svd", "svdvals", "eig", "eigvals", "eigh", "eigvalsh", "inv",
     "det", "slogdet", "cofactors", "one_hot",
@@ -33,14 +33,14 @@ for name in (
 
 
 def quantile(level: Any, x: Any, *, q: Any, axis: Any, keepdims: bool) -> Any:
-    """Several fractions make a first axis, before the batch axis."""
+    """Several fractions form a first axis, before the batch axis."""
     k = level.inner_backend
     found = k.quantile(front(level, x), q, tuple(a + 1 for a in axis), keepdims)
     return moved(k, found, 1, 0) if isinstance(q, tuple) else found
 
 
 def scan(name: str) -> Rule:
-    """The rule of a scan: operands broadcast to the states, the last one (the first state) to a state without time."""
+    """The rule of a scan: operands broadcast to the states; the last one, the first state, has no time axis."""
 
     def rule(level: Any, *operands: Any, axis: int, reverse: bool) -> Any:
         *over_time, first = operands
@@ -60,7 +60,7 @@ def front_with_rank(level: Any, x: Any, rank: int) -> Any:
 
 
 def searchsorted(level: Any, x: Any, values: Any, *, right: bool) -> Any:
-    """One row is searched for all values; rows are searched for the values at their places."""
+    """A shared row is searched for the values of all examples; otherwise each row is searched for its own values."""
     k = level.inner_backend
     if len(x.shape) > 1:
         return k.searchsorted(front(level, x), front(level, values), right)

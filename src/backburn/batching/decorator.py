@@ -27,13 +27,13 @@ class NeedsValues(Unsupported):
 
 
 class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
-    """``inner`` with an implicit batch axis of length ``size``: primitives appear as one example and hold all of them.
+    """``inner`` with an implicit batch axis of length ``size``: a primitive has the shape of one example and holds all.
 
     Its primitives are inner primitives, which are the same for all examples, and :class:`Mapped` ones. An operation on
-    the former is the inner backend's; one with a mapped operand uses its batching rule, else its default body, else
-    runs for one example after another. Each object is equal to itself only. ``randomness`` (``"error"``,
-    ``"different"`` or ``"same"``) determines random draws, and ``on_fallback`` (``"warn"``, ``"error"`` or ``"allow"``)
-    operations that run for one example after another.
+    inner primitives runs on the inner backend; one with a mapped operand uses its batching rule, else its default body,
+    else runs example by example. A level equals only itself. ``randomness`` (``"error"``, ``"different"`` or
+    ``"same"``) controls random draws, and ``on_fallback`` (``"warn"``, ``"error"`` or ``"allow"``) operations that run
+    example by example.
 
         >>> from backburn_numpy import NumpyBackend
         >>> import numpy as np
@@ -54,7 +54,7 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
 
     @property
     def inner_backend(self) -> Any:
-        """The wrapped backend itself."""
+        """The wrapped backend."""
         return self._inner
 
     @property
@@ -110,8 +110,8 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
         """The inner primitive of one that is the same for all examples; raises for a mapped one."""
         if is_mapped(self, tensor):
             raise GraphError(
-                "inner: the tensor differs between the examples of vmap, and is none outside of it. Return it from the "
-                "mapped function"
+                "inner: the tensor differs between the examples of vmap, and cannot be used outside of it. Return it "
+                "from the mapped function"
             )
         return tensor
 
@@ -122,16 +122,16 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
         """The dtype of a primitive."""
         return self.inner_backend.dtype(self.unmapped(x))
 
-    # ---- tracking: that of the level below, for this one has no graph ----
+    # ---- tracking: that of the inner backend, since a level of vmap has no graph ----
 
     def set_require_grad(self, x: Any, /, flag: bool) -> Any:
         """Raises for True: a leaf of the inner graph would be shared by all examples."""
         if flag:
-            raise GraphError("require_grad: inside vmap, bb.grad and bb.vjp differentiate for each example")
+            raise GraphError("require_grad: not possible inside vmap; bb.grad and bb.vjp differentiate per example")
         return self.detach(x)
 
     def new_leaf(self, x: Any, /) -> Any:
-        """Raises: as :meth:`set_require_grad` for True."""
+        """Raises, like ``set_require_grad(x, True)``."""
         return self.set_require_grad(x, True)
 
     def is_require_grad(self, x: Any, /) -> bool:
@@ -187,12 +187,12 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
         """Raise for an operation on a primitive that has leaked from the mapped function."""
         if not self._is_open:
             raise GraphError(
-                f"{name}: a tensor has left the vmap in which it was made (through a global, a closure or an "
-                f"attribute). Return from the mapped function what is needed outside of it"
+                f"{name}: a tensor is used outside of the vmap that created it (through a global, a closure or an "
+                f"attribute). Return it from the mapped function"
             )
 
     def one_by_one(self, entry: Operation, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-        """Run an operation for one example after another, and stack the results."""
+        """Run an operation example by example, and stack the results."""
         name = entry.name
         if self.on_fallback == "error":
             raise Unsupported(
@@ -201,8 +201,8 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
             )
         if self.on_fallback == "warn":
             warnings.warn(
-                f"vmap: {name} has no batched form and runs for one of {self.size} examples after another; "
-                f"vmap(..., on_fallback='allow') says that this is known",
+                f"vmap: {name} has no batched form and runs for each of {self.size} examples separately; "
+                f"vmap(..., on_fallback='allow') silences this warning",
                 FallbackWarning,
                 stacklevel=stack_level(),
             )
@@ -215,7 +215,7 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
         stacked = []
         for parts in zip(*results, strict=True):
             if len({tuple(p.shape) for p in parts}) > 1:
-                raise Unsupported(f"{name}: what the examples of vmap result in cannot be one tensor")
+                raise Unsupported(f"{name}: the results of the examples of vmap differ in shape and cannot be stacked")
             rows = [k.reshape(p, (1, *p.shape)) for p in parts]
             stacked.append(Mapped(k.concat(rows, 0), self))
         return tuple(stacked) if len(entry.results) > 1 else stacked[0]
@@ -223,7 +223,7 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
     def _empty_results(self, entry: Operation, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
         """The results of an operation without examples."""
         if entry.shape is None:
-            raise Unsupported(f"{entry.name}: without examples, vmap cannot tell the shape of the result")
+            raise Unsupported(f"{entry.name}: without examples, vmap cannot infer the shape of the result")
         found = entry.result_shape(operands, attributes)
         first = [x[0] if isinstance(x, (list, tuple)) and x else x for x in operands]
         dtypes = {n: self.dtype(x) for n, x in zip(entry.operands, first, strict=False) if hasattr(x, "shape")}
@@ -243,8 +243,7 @@ def needs_values(name: str) -> NeedsValues:
     return NeedsValues(
         f"{name}: inside vmap a tensor stands for its values in all examples, and Python cannot see those of one: no "
         f"item(), numpy(), asarray() or bool(), no if or while on it, and no shape that depends on it (boolean masks, "
-        f"nonzero). Choose between values with bb.where, put tensors together with bb.stack, or leave this part "
-        f"outside of vmap"
+        f"nonzero). Choose between values with bb.where, combine tensors with bb.stack, or move this part out of vmap"
     )
 
 
@@ -274,7 +273,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
     padding = (None,) * count
     always = entry.family == "random"
     rule = rule_of(entry)
-    # A rule gives the inner backend one axis more, with which it may take what is refused for one example.
+    # A rule adds an axis, with which the inner backend may accept operands that are invalid for one example.
     check = entry.shape not in (broadcast, unchanged)
 
     def method(self: Batched, /, *given: Any, **options: Any) -> Any:
@@ -296,8 +295,8 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
             raise needs_values(name)
         if getattr(attributes.get("dtype"), "kind", "") == "quantized" and entry.results == ("dtype",):
             raise NeedsValues(
-                f"{name}: what is quantized is the same for all examples of vmap: quantize outside of it, or take "
-                "fake_quantize, which gives the rounded values of each as floats"
+                f"{name}: quantized tensors are the same for all examples of vmap: quantize outside of it, or use "
+                "fake_quantize, which returns the rounded values of each example as floats"
             )
         if entry.required or (rule is None and self.is_differentiated_whole(name, operands)):
             return self.one_by_one(entry, operands, attributes)

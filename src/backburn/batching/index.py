@@ -18,7 +18,7 @@ def slice_(level: Any, x: Any, *, key: Any) -> Any:
 
 
 def slice_assign(level: Any, x: Any, value: Any, *, key: Any) -> Any:
-    """The value broadcasts to the place in each example."""
+    """The value broadcasts to the slice of each example."""
     new = with_rank(level, value, max(len(x.shape), rank_of(value)))
     return level.inner_backend.slice_assign(front(level, x), new, (*full_slices(level.size), *key))
 
@@ -35,7 +35,7 @@ def take_along_axis_backward(level: Any, grad: Any, indices: Any, *, shape: Shap
 
 
 def take(level: Any, x: Any, indices: Any, *, axis: int) -> Any:
-    """Entries of each example; if operand and indices both differ, by one position for each element."""
+    """Entries of each example; if operand and indices are both mapped, gathered with one index for each element."""
     k = level.inner_backend
     if not is_mapped(level, indices):
         return k.take(x.value, indices, axis + 1)
@@ -58,7 +58,7 @@ def take_backward(level: Any, grad: Any, indices: Any, *, length: int, axis: int
 
 
 def element_positions(level: Any, indices: Any, shape: Shape, axis: int) -> Any:
-    """Each example's positions along ``axis``, as one axis, repeated for every element of tensors of ``shape``."""
+    """The indices of each example, flattened to the one axis ``axis`` and broadcast to the other axes of ``shape``."""
     k, count = level.inner_backend, math.prod(indices.shape)
     before, after = shape[:axis], shape[axis + 1 :]
     column = k.reshape(front(level, indices), (level.size, *(1,) * len(before), count, *(1,) * len(after)))
@@ -66,9 +66,9 @@ def element_positions(level: Any, indices: Any, shape: Shape, axis: int) -> Any:
 
 
 def write_rule(name: str, mode: str) -> Rule:
-    """The rule of an operation that writes whole entries, in place if each example has donated its own.
+    """The rule of an operation that writes whole entries, in place if a mapped operand is donated.
 
-    Positions that differ from example to example are written into new memory.
+    With indices that differ between examples, the result is new.
     """
 
     def rule(level: Any, x: Any, indices: Any, values: Any, *, axis: int, donate: bool = False) -> Any:

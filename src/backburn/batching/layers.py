@@ -23,7 +23,7 @@ batching("gru_cell", folded("gru_cell", 0, 1))
 
 
 def over_steps(name: str, *together: int) -> Rule:
-    """The rule of an operation over all steps of a network: the examples become additional rows.
+    """The rule of a recurrent network over all time steps: the examples become additional rows.
 
     Only the operands numbered ``together`` may differ between examples.
     """
@@ -68,7 +68,7 @@ def normalization(name: str) -> Rule:
 
 
 def normalization_backward(name: str) -> Rule:
-    """The rule of a normalization's gradient: each example has a gradient of the scale, also of a shared one."""
+    """The rule of a normalization's gradient: each example has a gradient of the scale, even of a shared one."""
 
     def rule(level: Any, grad: Any, x: Any, scale: Any, *, axis: Axes, eps: float) -> Any:
         k = level.inner_backend
@@ -105,7 +105,7 @@ def batch_norm_training(level: Any, x: Any, scale: Any, bias: Any, *, axis: int,
 
 
 def attention(name: str, *masks: int) -> Rule:
-    """The rule of attention, whose operands ``masks`` broadcast to the scores; the others agree in leading axes."""
+    """The rule of attention, whose operands ``masks`` broadcast to the scores; the others have equal leading axes."""
 
     def rule(level: Any, *operands: Any, **attributes: Any) -> Any:
         rank = len(operands[0].shape)
@@ -116,12 +116,12 @@ def attention(name: str, *masks: int) -> Rule:
 
 
 def embedding(level: Any, weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
-    """Rows of each example's own table are read as from one table; the row of padding gets no gradient."""
+    """The rows of each example's table at its indices; the row of padding gets no gradient."""
     if not is_mapped(level, weight):
         return level.inner_backend.embedding(weight, indices.value, padding_idx)
     rows = level.take(weight, indices, 0)
     if padding_idx is not None:
-        length = max(1, weight.shape[0])  # an index from the end may name the row too
+        length = max(1, weight.shape[0])  # a negative index may refer to the row too
         is_padding = level.equal(level.remainder(indices, length), padding_idx % length)
         spread = level.reshape(is_padding, (*indices.shape, *(1,) * (len(weight.shape) - 1)))
         rows = level.where(spread, level.stop_gradient(rows), rows)

@@ -22,9 +22,9 @@ Shape = tuple[int, ...]
 
 
 def matmul(level: Any, x: Any, y: Any) -> Any:
-    """Vectors become matrices of one row or column; a vector of each example is a row of one matrix of all."""
+    """Vectors become matrices of one row or column; the vectors of all examples may form one matrix."""
     k = level.inner_backend
-    if not is_mapped(level, y) and rank_of(y) <= 2:  # the examples are more rows
+    if not is_mapped(level, y) and rank_of(y) <= 2:  # the examples become additional rows
         return k.matmul(x.value, y)
     if rank_of(y) == 1 and not is_mapped(level, x) and rank_of(x) == 2:
         return k.matmul(y.value, k.permute_dims(x, (1, 0)))
@@ -46,7 +46,7 @@ def as_matrices(level: Any, x: Any, place: int) -> Any:
 
 
 def pinv(level: Any, x: Any, rtol: Any) -> Any:
-    """The inverses; the threshold broadcasts to the leading axes."""
+    """The pseudoinverses; the threshold broadcasts to the leading axes."""
     return level.inner_backend.pinv(front(level, x), with_rank(level, rtol, len(x.shape) - 2))
 
 
@@ -54,7 +54,7 @@ def pinv(level: Any, x: Any, rtol: Any) -> Any:
 
 
 def into_channels(level: Any, x: Any) -> Any:
-    """``(places, examples of all and channels, ...)`` from ``(places, channels, ...)`` of each example."""
+    """``(places, size * channels, ...)`` from ``(places, channels, ...)`` of each example."""
     k, (places, channels, *rest) = level.inner_backend, x.shape
     return k.reshape(moved(k, front(level, x), 0, 1), (places, level.size * channels, *rest))
 
@@ -66,7 +66,7 @@ def from_channels(level: Any, y: Any) -> Any:
 
 
 def into_rows(level: Any, weight: Any) -> Any:
-    """The weights of all examples one under another, ``(examples of all and rows, ...)``."""
+    """The weights of all examples, joined along the first axis: ``(size * rows, ...)``."""
     rows, *rest = weight.shape
     return level.inner_backend.reshape(front(level, weight), (level.size * rows, *rest))
 

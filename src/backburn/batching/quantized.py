@@ -11,7 +11,7 @@ from backburn.ops.bodies.quantized import scale_shape
 
 
 def fake_quantize(level: Any, x: Any, *, dtype: QuantizedDType) -> Any:
-    """Examples, or the channels of all of them, are channels."""
+    """Each example, or each channel of each example, becomes a channel."""
     lines, scheme, restored = as_channels(level, x, dtype)
     return restored(level.inner_backend.fake_quantize(lines, scheme))
 
@@ -27,9 +27,9 @@ def fake_quantize_between(level: Any, x: Any, low: Any, high: Any, *, dtype: Qua
 
 
 def as_channels(level: Any, x: Any, dtype: QuantizedDType) -> tuple[Any, QuantizedDType, Any]:
-    """All examples, with the values that share a step in one channel; the scheme; and the way back.
+    """All examples, with the values that share a step in one channel; the scheme; and the inverse of the rearrangement.
 
-    Blocks lie along the last axes, and need nothing.
+    Blocks lie along the last axes, and need no change.
     """
     scale_shape(x.shape, dtype)  # a block fits an example, not several
     k, value = level.inner_backend, front(level, x)

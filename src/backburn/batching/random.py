@@ -10,7 +10,7 @@ from backburn.ops.table import OPERATIONS
 
 
 def draw_rule(name: str) -> Rule:
-    """The rule of a draw of a shape: if examples differ, each takes the next words of the stream."""
+    """The rule of a draw of a shape: if examples differ, each takes the next values of the stream."""
 
     def rule(level: Any, *, shape: tuple[int, ...], **attributes: Any) -> Any:
         draw = getattr(level.inner_backend, name)
@@ -33,12 +33,12 @@ for name in ("random_bits", "random_window", "uniform", "integers", "bernoulli",
 
 
 def use_body(level: Any, *operands: Any, **attributes: Any) -> Any:
-    """The rule of an operation whose body draws: it is run on the level, even if the operation is differentiated."""
+    """The rule of an operation whose body draws: the body runs on this level, even if it is differentiated."""
     return NotImplemented
 
 
 def gamma(level: Any, alpha: Any, **attributes: Any) -> Any:
-    """Its derivative is not that of the body: where a level below takes one, that level must see the operation."""
+    """Its derivative is not the body's: a level below that differentiates must receive the operation itself."""
     k = level.inner_backend
     if level.randomness == "different":
         return k.gamma(front(level, alpha), **attributes)

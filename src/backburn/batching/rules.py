@@ -1,7 +1,7 @@
 """Batching rules of operations, and helpers for writing them.
 
-A rule computes an operation for all examples at once. It is called with the level, the operands and the attributes as
-the operation is; at least one operand is :class:`Mapped`. It calls the level's inner backend and returns the inner
+A rule computes an operation for all examples at once. It is called with the level and the operation's operands and
+attributes; at least one operand is :class:`Mapped`. It calls the level's inner backend and returns the inner
 primitive of the result with the batch axis first (a tuple of them for several outputs), or ``NotImplemented`` to run
 the operation's default body on the level::
 
@@ -10,9 +10,9 @@ the operation's default body on the level::
 
     batching("cumsum", cumulate)
 
-Element-wise operations need no rule. Most others fall into a few families, for which a rule is made from the name:
+Element-wise operations need no rule. Most others belong to a few families, whose rules are built from the name:
 :func:`broadcasting`, :func:`along` and :func:`folded`. An operation without a rule runs its default body, and a
-required one without a rule one example after another.
+required one without a rule runs example by example.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 
 
 class FallbackWarning(UserWarning):
-    """``vmap`` runs an operation that has no batching rule for one example after another."""
+    """``vmap`` runs an operation that has no batching rule example by example."""
 
 
 class Mapped(Opaque):
@@ -51,7 +51,7 @@ class Mapped(Opaque):
 
     @property
     def dtype(self) -> Any:
-        """The dtype object of the innermost primitive, as its library has it."""
+        """The dtype object that the library of the innermost primitive uses."""
         return self.value.dtype
 
     def __repr__(self) -> str:
@@ -89,12 +89,12 @@ def batching(operation: Callable[..., Any] | str, rule: Rule) -> None:
 
 
 def rule_of(entry: Operation) -> Rule | None:
-    """The batching rule of an operation: its own, or, element by element, the operation with one more leading axis."""
+    """The batching rule of an operation: the attached one, or for an element-wise one a call with a batch axis."""
     if entry.batching is not None or not entry.elementwise:
         return entry.batching
     if entry.shape is broadcast:
         return broadcasting(entry.name)
-    # Operands of one and the same shape may not be broadcast to it by the backend itself.
+    # A backend may not broadcast operands of an operation that takes equal shapes: shared ones are broadcast here.
     return along(entry.name) if entry.shape is unchanged else None
 
 
@@ -107,7 +107,7 @@ def is_mapped(level: Batched, x: Any) -> bool:
 
 
 def front(level: Batched, x: Any) -> Any:
-    """An operand as an inner primitive with the batch axis first; anything but a tensor is returned as it is."""
+    """An operand as an inner primitive with the batch axis first; anything but a tensor is returned unchanged."""
     if x is None or is_scalar(x):
         return x
     if x.__class__ is list or x.__class__ is tuple:
@@ -123,9 +123,9 @@ def rank_of(x: Any) -> int:
 
 
 def aligned(level: Batched, *operands: Any) -> list[Any]:
-    """Operands that broadcast, as inner primitives that broadcast to the batched result.
+    """Operands that broadcast, as inner primitives that also broadcast with the batch axis first.
 
-    Operands that all examples share are unchanged.
+    Shared operands are unchanged.
     """
     rank = max(map(rank_of, operands))
     return [with_rank(level, x, rank) for x in operands]
@@ -152,7 +152,7 @@ def moved(k: Any, x: Any, source: int, target: int) -> Any:
 
 
 def broadcasting(name: str) -> Rule:
-    """The rule of an operation whose operands broadcast: element by element, or in their leading axes."""
+    """The rule of an operation whose operands broadcast, in all axes or in the leading ones."""
 
     def rule(level: Batched, *operands: Any, **attributes: Any) -> Any:
         return getattr(level.inner_backend, name)(*aligned(level, *operands), **attributes)

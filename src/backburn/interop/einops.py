@@ -1,8 +1,8 @@
-"""Tensors for ``einops``: after ``import backburn.interop.einops`` its functions take them, and gradients flow.
+"""Tensors in ``einops``: after ``import backburn.interop.einops`` its functions accept and differentiate them.
 
-``einops.array_api`` takes tensors without this module; ``einops.rearrange``, ``reduce``, ``repeat``, ``einsum``,
-``pack`` and ``unpack`` know libraries by classes such as the one here. Importing it needs the package ``einops``
-(:class:`BackendUnavailableError` says so).
+``einops.array_api`` accepts tensors without this module; ``einops.rearrange``, ``reduce``, ``repeat``, ``einsum``,
+``pack`` and ``unpack`` need a class for each library, such as the one here. Importing this module raises
+:class:`BackendUnavailableError` without the package ``einops``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["EinopsBackend"]
 
 
 class EinopsBackend(AbstractBackend):
-    """The functions that ``einops`` calls on tensors. It finds the class by itself, once this module is imported.
+    """The functions that ``einops`` calls on tensors. Importing this module registers the class.
 
     >>> import backburn as bb
     >>> import backburn.interop.einops
@@ -43,11 +43,11 @@ class EinopsBackend(AbstractBackend):
     framework_name = "backburn"
 
     def is_appropriate_type(self, tensor: object) -> bool:
-        """Whether ``tensor`` is one of ours."""
+        """Whether ``tensor`` is a backburn tensor."""
         return isinstance(tensor, Tensor)
 
     def from_numpy(self, x: Any) -> Any:
-        """A tensor of a NumPy array."""
+        """A tensor from a NumPy array."""
         return asarray(x)
 
     def to_numpy(self, x: Any) -> Any:
@@ -55,7 +55,7 @@ class EinopsBackend(AbstractBackend):
         return x.numpy()
 
     def arange(self, start: int, stop: int) -> Any:
-        """The integers from ``start`` to ``stop``, which is left out."""
+        """The integers from ``start`` to ``stop``, exclusive."""
         return arange(start, stop)
 
     def shape(self, x: Any) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ class EinopsBackend(AbstractBackend):
         return x.shape
 
     def reshape(self, x: Any, shape: Sequence[int]) -> Any:
-        """``x`` under another shape."""
+        """``x`` in another shape."""
         return reshape(x, tuple(shape))
 
     def transpose(self, x: Any, axes: Sequence[int]) -> Any:
@@ -87,9 +87,9 @@ class EinopsBackend(AbstractBackend):
         return concat(tensors, axis=axis)
 
     def is_float_type(self, x: Any) -> bool:
-        """Whether means can be taken."""
+        """Whether the dtype is floating, as means require."""
         return bool(x.dtype.is_floating)
 
     def einsum(self, pattern: str, *x: Any) -> Any:
-        """The sum of products that ``pattern`` tells."""
+        """The sum of products that ``pattern`` describes."""
         return einsum(pattern, *x)

@@ -1,4 +1,4 @@
-"""Quantizing models: calibration, replacing layers, measuring sensitivity, and compensating errors.
+"""Quantizing models: calibration, replacing layers, measuring sensitivity, and compensating rounding errors.
 
     found = calibrate(model, batches, MovingAverage())              # the ranges of the layers' inputs
     costs = sensitivity(model, batches, scheme)                     # a table: what each layer's weight costs

@@ -1,4 +1,4 @@
-"""Calibration: observers on the inputs of a model's layers while data pass through it."""
+"""Calibration: observing the inputs of a model's layers while it runs on data."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def observe(
     """A copy of ``model`` with observers on the inputs of its layers, and the observers by the layers' paths.
 
     Linear and convolutional layers whose paths match ``pattern`` (one or several, with shell wildcards) are observed,
-    each by a new observer with the options of ``observer``, by default :class:`MinMax`. The copy computes the same, so
-    that it may be run by any loop; :func:`calibrate` is the usual one. Raises :class:`ArgumentError` if no layer
+    each by a new observer with the options of ``observer``, by default :class:`MinMax`. The copy returns the same
+    results, so any loop can run it; :func:`calibrate` is the usual one. Raises :class:`ArgumentError` if no layer
     matches.
 
         >>> import backburn as bb

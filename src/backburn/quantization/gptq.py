@@ -51,11 +51,11 @@ def gptq(
 ) -> M:
     """A copy of ``model`` with quantized linear layers whose rounding errors were compensated on ``batches``.
 
-    Layers are quantized in order, each for the inputs that it gets from the layers quantized before; ``batches`` are
-    those of :func:`calibrate`, and go through the model once for each layer. ``damping`` times the mean of the
-    Hessian's diagonal is added to it. ``weights`` finds the ranges (:class:`MinMax` by default); ``activations`` and
-    ``inputs`` are those of :func:`quantize_model`. Raises the errors of that, and :class:`ArgumentError` if no data
-    reach a layer.
+    Layers are quantized in order, each for the inputs it receives from the layers already quantized; ``batches`` are as
+    for :func:`calibrate`, and the model runs on them once for each layer. ``damping`` times the mean of the Hessian's
+    diagonal is added to it. ``weights`` finds the ranges (:class:`MinMax` by default); ``activations`` and ``inputs``
+    are as for :func:`quantize_model`. Raises the errors of :func:`quantize_model`, and :class:`ArgumentError` if no
+    data reach a layer.
 
         >>> import backburn as bb
         >>> from backburn.nn import Linear, Sequential
@@ -80,7 +80,7 @@ def gptq(
 
 @dataclass(frozen=True)
 class _Known:
-    """Ranges that are known already."""
+    """Known ranges."""
 
     ends: Range
 
@@ -162,7 +162,7 @@ def _factor(hessian: Tensor, damping: float) -> tuple[Tensor, Tensor]:
     dead = diagonal == 0.0
     added = diagonal.mean() * damping + where(dead, 1.0, diagonal * 0.0)
     try:
-        # A factor of the matrix with reversed axes would save the inverse, but is less plain; the matrices are small.
+        # Factoring the matrix with reversed axes would avoid the inverse but is less clear; the matrices are small.
         return cholesky(inv(hessian + identity * added), upper=True), dead
     except BackburnError as error:
         raise NumericalInstabilityError(
@@ -172,7 +172,7 @@ def _factor(hessian: Tensor, damping: float) -> tuple[Tensor, Tensor]:
 
 
 def _round(column: Tensor, index: int, scheme: QuantizedDType, ends: Range) -> Tensor:
-    """A column of a weight rounded to the values of its steps."""
+    """A column of a weight rounded to values of ``scheme``."""
     low, high = ends
     if scheme.block_shape:
         down = scheme.in_blocks(scheme.block_shape[:-1] or (1,))

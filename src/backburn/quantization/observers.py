@@ -1,6 +1,6 @@
 """Observers: statistics of observed values, and the range that a scheme should represent.
 
-An observer is shown tensors, one after another, and returns the ends of a range for :func:`backburn.quantize`. With an
+An observer takes tensors, one after another, and returns the ends of a range for :func:`backburn.quantize`. With an
 ``axis``, each index along it has its own range. The state of an observer is in its attributes.
 """
 
@@ -61,14 +61,14 @@ class Observer:
         """
         if not self.count:
             raise ArgumentError(
-                f"{type(self).__name__}.range: nothing was observed, so that there is no range: no data reached the "
-                "layer, which skip leaves out"
+                f"{type(self).__name__}.range: nothing was observed, so there is no range: no data reached the layer. "
+                "Leave it out with skip"
             )
         low, high = self._range(scheme)
         return (low, high) if self.axis is not None else (low.reshape(()), high.reshape(()))
 
     def weight_range(self, x: Tensor, scheme: QuantizedDType) -> Range:
-        """Ranges for all steps that a tensor has by ``scheme``, found by a new observer with the same options.
+        """The range of each step of a tensor under ``scheme``, found by a new observer with the same options.
 
         >>> import backburn as bb
         >>> low, high = MinMax().weight_range(bb.asarray([[1.0, 2.0, -3.0]]), bb.QuantizedDType("int8", block=2,
@@ -85,7 +85,7 @@ class Observer:
             raise ShapeError(f"{type(self).__name__}.weight_range: {error}") from None
         for axis, size in enumerate(block_shape(scheme, y.ndim)):
             whole = y.shape[axis] // size * size
-            if 0 < whole < y.shape[axis]:  # the last block is shorter, and is observed alone
+            if 0 < whole < y.shape[axis]:  # the last block is shorter, and is observed separately
                 parts = shape.split(y, [whole, y.shape[axis] - whole], axis=axis)
                 lows, highs = zip(*(self.weight_range(part, scheme) for part in parts), strict=True)
                 return shape.concat(lows, axis=axis), shape.concat(highs, axis=axis)
@@ -110,7 +110,7 @@ class Observer:
 
 
 def _widened(rows: Tensor, low: Tensor | None, high: Tensor | None) -> Range:
-    """The ends of each row, and of the ends before, if there are any."""
+    """The range of each row, widened to contain ``low`` and ``high`` if they are given."""
     least, largest = rows.min(axis=1), rows.max(axis=1)
     return least if low is None else least.minimum(low), largest if high is None else largest.maximum(high)
 
@@ -143,8 +143,8 @@ class MinMax(Observer):
 class MovingAverage(MinMax):
     """Exponential moving averages of the least and the largest value of each tensor.
 
-    ``low = momentum * low + (1 - momentum) * min(x)``, and ``high`` likewise with the largest; the first tensor gives
-    the first values. A single outlier counts for little. (Jacob et al. (2018), *Quantization and Training of Neural
+    ``low = momentum * low + (1 - momentum) * min(x)``, and ``high`` likewise with the largest; the first tensor sets
+    the initial values. A single outlier counts for little. (Jacob et al. (2018), *Quantization and Training of Neural
     Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR, section 3.1.)
 
         >>> import backburn as bb
@@ -172,8 +172,8 @@ class MovingAverage(MinMax):
 class AbsMean(Observer):
     """The mean absolute value to both sides of 0: ``high = mean(abs(x))``, ``low = -high``.
 
-    For the weights of models with values of -1, 0 and 1, which are trained with this range; larger weights become its
-    ends. (Ma et al. (2024), *The Era of 1-bit LLMs: All Large Language Models are in 1.58 Bits*, arXiv:2402.17764,
+    For models with the weights -1, 0 and 1, which are trained with this range; larger weights are clipped to its ends.
+    (Ma et al. (2024), *The Era of 1-bit LLMs: All Large Language Models are in 1.58 Bits*, arXiv:2402.17764,
     section 2.)
 
         >>> import backburn as bb
@@ -197,7 +197,7 @@ class AbsMean(Observer):
 
 @dataclass(kw_only=True, eq=False)
 class _Sampling(Observer):
-    """An observer that keeps at most ``keep`` values of each range, evenly chosen from all that were seen."""
+    """An observer that keeps at most ``keep`` values of each range, evenly sampled from all values seen."""
 
     keep: int = 1 << 16
     values: Tensor | None = field(default=None, init=False)
@@ -222,9 +222,9 @@ class _Sampling(Observer):
 
 
 def spread_out(rows: Tensor, count: int) -> Tensor:
-    """``count`` columns of a matrix, spread over it such that no period is favoured; always the same columns.
+    """``count`` columns of a matrix, spread without favouring any period; always the same columns.
 
-    Column ``i * s mod n`` for the first ``s`` from 0.618 n on that has no divisor in common with n.
+    Column ``i * s mod n`` with the smallest ``s`` from 0.618 n up that is coprime to n.
     """
     length = rows.shape[1]
     if count >= length:

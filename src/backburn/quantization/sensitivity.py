@@ -61,7 +61,7 @@ def sensitivity(
 
     The cost is the increase of ``score(model)``, such as a loss on held-out data; without one it is the relative error
     of the model's result on ``batches`` (as for :func:`calibrate`), ``sum((y - q)**2) / sum(y**2)``. Other arguments
-    are those of :func:`quantize_model`. The model runs once for each layer, and once more.
+    are those of :func:`quantize_model`. The model runs once unchanged and once for each layer.
 
         >>> import backburn as bb
         >>> from backburn.nn import Linear, ReLU, Sequential
@@ -92,7 +92,7 @@ def relative_error(expected: list[Any], got: list[Any]) -> float:
     for y, q in zip(expected, got, strict=True):
         if not is_tensor(y) or not y.dtype.is_floating:
             what = describe((y,)) if is_tensor(y) else type(y).__name__
-            raise DTypeError(f"sensitivity: the model's result is {what} and no float tensor: give a score")
+            raise DTypeError(f"sensitivity: the model's result is {what}, not a float tensor: give a score")
         wide = y.astype("float32")
         wrong += float((wide - q.astype("float32")).square().sum().item())
         whole += float(wide.square().sum().item())

@@ -68,9 +68,9 @@ def plan(k: Any, tensors: Any, values: Sequence[Tracked[Any]]) -> list[Any]:
 
 
 def first_unstable(k: Any, gradients: Sequence[Any]) -> int | None:
-    """The last slot (the first in the reverse pass) whose gradient holds NaN or an infinity, by one transfer.
+    """The last slot (the first in the reverse pass) whose gradient holds NaN or an infinity, found with one transfer.
 
-    The check asks for a non-finite element, so a backend without values, which answers no, reports none.
+    The check is whether any element is non-finite, so a backend without values, which answers no, reports none.
     """
     slots = [i for i, g in enumerate(gradients) if g is not None]
     flags = [k.any(k.logical_not(k.isfinite(g)), all_axes(g), False) for g in gradients if g is not None]
@@ -78,7 +78,7 @@ def first_unstable(k: Any, gradients: Sequence[Any]) -> int | None:
 
 
 def add(k: Any, tensors: list[Any], gradients: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
-    """Add to the caller's buffers: to all of them, or to none."""
+    """Add to the caller's buffers: to all of them, or after an error to none."""
     sums: list[Any] = []
     for gradient, buffer in zip(gradients, buffers, strict=True):
         if gradient is None:

@@ -43,7 +43,7 @@ class GraphBuilder(Recorded):
         super().__init__(backend=backend)
         self._ops: list[AnyGradOp] = []
         self._gradients: dict[int, Any] = {}
-        #: The first node whose value may be older than the leaves, after :meth:`set_tensor`; None if there is none.
+        #: Nodes after this one may be out of date after :meth:`set_tensor`; None if all are up to date.
         self._stale: int | None = None
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class GraphBuilder(Recorded):
     def _leaf_value(self, where: str, op: AnyGradOp, x: Any, like: Any = None) -> Any:
         """The value of a leaf as primitives; plain numbers take the dtype of ``like``, if it is given."""
         if x is None:
-            raise DTypeError(f"{where}: expected a tensor, a NumPy array, a float, or a tree of such, not None")
+            raise DTypeError(f"{where}: expected a tensor, a NumPy array, a float, or a tree of them, not None")
         trained = isinstance(op, GradOp.Parameter)
 
         def primitive(leaf: Any) -> Any:
@@ -218,7 +218,7 @@ class GraphBuilder(Recorded):
         """``on_true`` where the mask is 1.0, ``on_false`` where it is 0.0; raises for any other mask."""
         return self._computed("where_cond", GradOp.Where(cond=cond, on_true=on_true, on_false=on_false))
 
-    # ---- form ----
+    # ---- shape ----
 
     def reshape(self, a: int, shape: int | Sequence[int]) -> int:
         """Elements in row-major order in another shape; one length may be -1, and is then inferred."""
@@ -278,7 +278,7 @@ class GraphBuilder(Recorded):
         return self._append(op, self._evaluated(where, op, shape))
 
     def _evaluated(self, where: str, op: AnyGradOp, shape: tuple[int, ...] | None) -> Any:
-        """The value of an operation on nodes that exist, with the graph's own errors."""
+        """The value of an operation on nodes that exist, with errors that name the nodes."""
         operands = op.operands
         values = [self._value(where, i) for i in operands]
         fields = isinstance(op, (GradOp.StructField, GradOp.MapLookup))
@@ -291,13 +291,13 @@ class GraphBuilder(Recorded):
             if not fields and i != targets and not self._level.dtype(value).has_gradient:
                 what = "the mask consists of floats: use 1.0 and 0.0" if mask else "the operation takes floats"
                 raise DTypeError(f"{where}: node {i} is {shown(self._level, value)}, and {what}")
-        # A mask and class indices only choose; probabilities are looked at where they are known to be such.
+        # A mask and class indices may have another dtype; ``evaluate`` checks that of probabilities.
         chooses = op.cond if isinstance(op, GradOp.Where) else targets
         combined = zip(operands, values, strict=True)
         floats = {} if fields else {i: self._level.dtype(v) for i, v in combined if i != chooses}
         if len(set(floats.values())) > 1:
             kinds = ", ".join(f"node {i} {d}" for i, d in floats.items())
-            raise DTypeError(f"{where}: the operands differ in dtype ({kinds}), and nothing is cast by itself")
+            raise DTypeError(f"{where}: the operands differ in dtype ({kinds}), and nothing is cast implicitly")
         try:
             with scoped(RECORDING, True):
                 return evaluate(self._level, op, self._values, shape)
@@ -305,11 +305,11 @@ class GraphBuilder(Recorded):
             words = [f"node {i}" if fields else f"node {i} {shown(self._level, self._values[i])}" for i in operands]
             rule = matmul if isinstance(op, GradOp.MatMul) else broadcast
             shapes = [] if fields else [tuple(x.shape) for x in values]
-            ours = isinstance(error, BackburnError)  # raised by evaluate, which knows more than the rule
+            ours = isinstance(error, BackburnError)  # raised by evaluate, and more specific than the rule
             failed(where, lambda: ours or rule(*shapes), error, f" Operands: {', '.join(words)}")
 
     def _value(self, where: str, node: Any) -> Any:
-        """The value of a node that exists, as new as the leaves."""
+        """The value of an existing node, recomputed if it is out of date."""
         place = self._index(where, node)
         if self._stale is not None and place > self._stale:
             self.reforward(self._stale)
@@ -346,7 +346,7 @@ class GraphBuilder(Recorded):
 
 
 def _integers(what: str, values: Any) -> tuple[int, ...]:
-    """``values`` as Python integers; raises :class:`DTypeError`, which says ``what`` they are, for anything else."""
+    """``values`` as Python integers; raises :class:`DTypeError`, which names them ``what``, for anything else."""
     found = [index_of(v) for v in values] if isinstance(values, Iterable) else [None]
     if None in found:
         raise DTypeError(f"{what} is made of integers, and {values!r} is not")

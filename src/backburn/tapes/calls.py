@@ -15,9 +15,9 @@ from backburn.tensor.core.messages import failed
 
 
 def differentiable(where: str, name: str) -> Operation:
-    """The table's entry of a differentiable operation; an error for any other name."""
+    """The table's entry of a differentiable operation; raises for any other name."""
     if not isinstance(name, str):
-        raise DTypeError(f"{where}: an operation is known by its name, not by {name!r}")
+        raise DTypeError(f"{where}: an operation is given by name, not {name!r}")
     entry = OPERATIONS.get(name)
     if entry is None:
         known = [n for n, e in OPERATIONS.items() if e.differentiable]
@@ -32,7 +32,7 @@ def bound(
 ) -> tuple[list[Any], dict[str, Any]]:
     """The operands and the options of a call, each given by position in the declared order, or by name.
 
-    ``entries`` is the word for the elements of operands that are lists.
+    ``entries`` names the elements of list operands in messages.
     """
     names = list(entry.parameters)
     what = f"{entry.name} takes {', '.join(names)}"
@@ -63,7 +63,7 @@ def each_operand(
 ) -> list[Any]:
     """``function`` applied to all operands, and to the elements of those that are lists.
 
-    ``alike`` is applied instead to operands that share a dtype, which indices, labels and conditions do not.
+    ``alike``, if given, is applied instead to the operands that share a dtype: not to indices, labels and conditions.
     """
     same = entry.like or entry.operands
     result = []
@@ -74,9 +74,9 @@ def each_operand(
 
 
 def as_constant(level: Any, where: str, x: Any, like: Tracked[Any], alike: bool) -> Any:
-    """A constant as an operand next to ``like``: Python floats and None pass, arrays are cast to the dtype of ``like``.
+    """A constant operand next to ``like``: Python floats and None are unchanged, arrays are cast to ``like``'s dtype.
 
-    Integers and booleans only pass, unless they are ``alike``, integers of an operand that is to have that dtype.
+    Integers and booleans are not cast, except integers for an operand that must have that dtype (``alike``).
     """
     if x is None or x.__class__ is float:
         return x
@@ -126,7 +126,7 @@ def call(
 
     each_operand(entry, operands, note, lambda x: note(x, floats=False))
     if len(found) > 1:
-        raise DTypeError(f"{where}: the operands differ in dtype, and nothing is cast by itself. {what()}")
+        raise DTypeError(f"{where}: the operands differ in dtype, and nothing is cast implicitly. {what()}")
     options = attributes
     try:
         options = canonical(entry, operands, attributes)

@@ -13,8 +13,7 @@
     >>> tape.execute().ref_gradient(x).value
     array([-1., -1., -1.])
 
-Operations run in descending order of a sequence number that each gets when it is added, even after tapes have been
-appended to one another.
+Operations run in reverse order of their addition, even after tapes have been appended to one another.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Gradient:
 
     @property
     def value(self) -> Any:
-        """The current gradient, which later writing does not change; an array in host memory is a copy."""
+        """The current gradient, which later writes do not change; an array in host memory is a copy."""
         return self._hand_out(self._value, self._backend)
 
     @property
@@ -143,7 +142,7 @@ class Gradients:
 
     @classmethod
     def _on(cls, base: AnyBackend) -> Self:
-        """Gradients on exactly the backend ``base``, also if it is an autodiff backend."""
+        """Gradients on exactly the backend ``base``, even if it is an autodiff backend."""
         made = cls.__new__(cls)
         made.backend, made._cells = base, {}
         return made
@@ -163,8 +162,8 @@ class Gradients:
         entry = self._cells.get(id(_identity(t)))
         if entry is None:
             raise GraphError(
-                f"ref_gradient: no gradient has reached this {_type_and_shape(t)}. mut_gradient makes one, of zeros; "
-                f"`t in gradients` asks"
+                f"ref_gradient: no gradient has reached this {_type_and_shape(t)}. mut_gradient creates one of zeros; "
+                f"`t in gradients` checks for one"
             )
         return Gradient(self.backend, entry[1]._value, self._hand_out)
 
@@ -213,12 +212,12 @@ class Gradients:
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy: gradients are replaced, never changed, and belong to the very tensors."""
+        """A shallow copy: gradients are replaced, never modified, and belong to tensors by identity."""
         return self.__copy__()
 
     def __reduce__(self) -> NoReturn:
         """Raise :class:`GraphError`: gradients belong to tensors by identity, which is not stored."""
-        raise GraphError("gradients belong to the very tensors and cannot be pickled: store what get(t) gives")
+        raise GraphError("gradients belong to tensors by identity and cannot be pickled: store get(t) instead")
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -229,7 +228,7 @@ class Gradients:
 
 @published("backburn.autodiff.tape.closures.GradientTape")
 class ClosureTape:
-    """Records functions that compute gradients, to run them once, later.
+    """Records functions that compute gradients, and runs them once.
 
     An operation is a function of :class:`Gradients`. :meth:`execute` calls it after all operations that were added
     later, including those from tapes that have been appended. The tape itself computes nothing: an operation scales,
@@ -292,7 +291,7 @@ class ClosureTape:
         return gradients
 
     def record(self, operation: str, /, *operands: Any, **attributes: Any) -> Any:
-        """Compute an operation of the contract, and add an operation that applies its gradient rules.
+        """Compute an operation of the contract, and add a function that applies its gradient rules.
 
         Operands are primitives, tensors, host arrays, or Python numbers, which are constants. Options follow them in
         the declared order, or are given by name. The result is a primitive of the tape's backend, which identifies its
@@ -342,8 +341,8 @@ class ClosureTape:
         with scoped(RECORDING, True):
             out = call(level, where, entry, given, options, what)
         if out.__class__ is not Tracked:
-            raise DTypeError(f"{where}: a gradient belongs to floats, and the result is {self.backend.dtype(out)}")
-        result = self._hand_out(level.inner(out), self.backend)  # the rule may need the value as it is
+            raise DTypeError(f"{where}: only floats have gradients, and the result is {self.backend.dtype(out)}")
+        result = self._hand_out(level.inner(out), self.backend)  # users may modify it; the rule needs the original
 
         def pull_back(gradients: Gradients) -> None:
             if result not in gradients:
@@ -380,17 +379,17 @@ class ClosureTape:
 
 
 def _identity(t: Any) -> Any:
-    """The object that stands for a tensor: its node when it is on a graph, else its primitive."""
+    """The object that identifies a tensor: its node if it is on a graph, else its primitive."""
     x = primitive_of(t)
     return x.node if x.__class__ is Tracked and isinstance(x.node, Node) else x
 
 
 def _as_float(k: Any, t: Any) -> Any:
-    """``t`` as a float primitive of ``k``; not copied where it is one, since only shape and dtype are asked for."""
+    """``t`` as a float primitive of ``k``; not copied if it is one, since only its shape and dtype are used."""
     x = primitive_of(t)
     dtype = dtype_at(k, x)
     if x.__class__ is float:
-        raise DTypeError("gradient: a Python number cannot be told from an equal one. Make it an array")
+        raise DTypeError("gradient: a Python number cannot be distinguished from an equal one. Make it an array")
     return x if dtype is not None and dtype.has_gradient else as_float(k, x, "gradient")
 
 

@@ -27,7 +27,7 @@ def slices(k: Any, x: Any) -> Iterator[Any]:
 
 
 def gradient_rows(k: Any, output: Any, leaves: Sequence[Any]) -> list[list[Any]]:
-    """The gradients of each element of ``output`` for all leaves, by one reverse pass for each."""
+    """The gradients of each element of ``output`` for all leaves, with one reverse pass for each."""
     size, dtype = math.prod(output.shape), k.dtype(output.value)
     zeros = [k.zeros(tuple(x.shape), dtype) for x in leaves]
     if output.node is None or size == 0:
@@ -54,7 +54,7 @@ def jacobian(k: Any, output: Any, leaves: Sequence[Any]) -> Any:
 
 
 def diagonal(k: Any, rows: Sequence[Sequence[Any]], leaves: Sequence[Any]) -> list[Any]:
-    """The derivative of the gradient of each element by that element, in the leaves' shapes."""
+    """The second derivative with respect to each element, in the leaves' shapes."""
     result, start = [], 0
     for place, leaf in enumerate(leaves):
         size = math.prod(leaf.shape)
@@ -68,10 +68,10 @@ def diagonal(k: Any, rows: Sequence[Sequence[Any]], leaves: Sequence[Any]) -> li
 def second_derivatives(
     level: Any, ops: Sequence[AnyGradOp], values: Sequence[Any], loss: int, param: int
 ) -> tuple[list[list[Any]], list[Any]]:
-    """The gradients of each element of the gradient of ``loss`` for ``param``, and the leaves of the parameter.
+    """The rows of the Hessian of ``loss`` with respect to ``param``, and the parameter's leaves.
 
-    The nodes up to ``loss`` are evaluated on one more level, where the parameter's leaves of this level are leaves
-    again; the gradient found there is recorded on this one.
+    The nodes up to ``loss`` are evaluated one level higher, where the parameter's leaves are leaves again; ``level``
+    records the gradient computed there.
     """
     k, above = level.inner_backend, Autodiff(level)
     leaves, form = flatten(values[param])

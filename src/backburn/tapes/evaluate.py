@@ -1,7 +1,7 @@
 """Evaluation of a typed graph: the value of each node, by operations of any backend.
 
 A node is evaluated when it is created, when it is recomputed, and, one level higher, when it is differentiated twice.
-Only this module knows the operations, and no module knows their derivatives.
+Only this module knows the operations; ``Autodiff`` knows their derivatives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backburn.tapes.values import item
 #: Added to the variance in LayerNorm and BatchNorm.
 EPS = 1e-5
 
-#: The operations of the contract that element-wise nodes without constants stand for.
+#: The operation of the contract for each element-wise node without constants.
 ELEMENTWISE: dict[type, str] = {
     GradOp.Add: "add", GradOp.Sub: "sub", GradOp.Mul: "mul", GradOp.Div: "div", GradOp.Neg: "neg",
     GradOp.Exp: "exp", GradOp.Ln: "log", GradOp.Log2: "log2", GradOp.Sin: "sin", GradOp.Cos: "cos",
@@ -32,8 +32,8 @@ ELEMENTWISE: dict[type, str] = {
 def evaluate(k: Any, op: AnyGradOp, at: Sequence[Any], shape: Shape | None) -> Any:
     """The value of ``op``, given the values ``at`` the indices of its operands, primitives of ``k``.
 
-    ``shape`` is that of the node, if known: it is the new shape of Reshape, and tells whether CrossEntropy sums its
-    rows. Raises errors of backburn for operands that do not fit.
+    ``shape`` is that of the node, if known: the new shape of Reshape; for CrossEntropy it shows whether rows are
+    summed. Raises errors of backburn for operands that do not fit.
     """
     if (name := ELEMENTWISE.get(type(op))) is not None:
         return getattr(k, name)(*(at[i] for i in op.operands))
@@ -78,7 +78,7 @@ def evaluate(k: Any, op: AnyGradOp, at: Sequence[Any], shape: Shape | None) -> A
         case GradOp.GatherOp(input=a, indices=indices, axis=axis):
             return _gathered(k, at[a], indices, axis, a)
         case _:
-            raise ArgumentError(f"{type(op).__name__} is computed from nothing: it is given its value")
+            raise ArgumentError(f"{type(op).__name__} is not computed: its value must be given")
 
 
 def cross_entropy(k: Any, x: Any, targets: Any, node: int, shape: Shape | None) -> Any:
@@ -97,7 +97,7 @@ def cross_entropy(k: Any, x: Any, targets: Any, node: int, shape: Shape | None) 
     if given == whole and k.dtype(targets).is_floating:
         if k.dtype(targets) is not k.dtype(x):
             raise DTypeError(f"the probabilities are {k.dtype(targets)} and the logits {k.dtype(x)}: cast one of them")
-        # A probability of 0 is worth nothing, also of what is impossible.
+        # 0 times the logarithm of 0 counts as 0.
         impossible = k.logical_and(k.equal(targets, 0.0), k.isinf(logarithms))
         rows = k.neg(k.sum(k.mul(targets, k.where(impossible, 0.0, logarithms)), (rank,), False))
     elif given == whole[:-1] or (rank == 0 and given == (1,)):

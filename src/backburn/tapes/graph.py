@@ -95,7 +95,7 @@ class GradGraph(GraphBuilder):
         return node
 
     def _check_equal(self, where: str, given: Any, value: Any) -> None:
-        """Raise unless a value that is handed in is what the operation gives."""
+        """Raise unless a given value equals the computed one."""
         known = tree_map(self._level.inner, value)
         check_alike(self.backend, given, known, f"{where}: the value", "the operation gives")
         pairs = zip(flatten(given)[0], flatten(known)[0], strict=True)
@@ -168,7 +168,7 @@ class GradGraph(GraphBuilder):
         self._accumulate(x, self.backend.astype(given, self._level.dtype(x)))
 
     def backward_collect(self, loss: int, params: Sequence[int]) -> list[Any]:
-        """The gradients of a node for these parameters alone: zero_grad, backward, and grad of each."""
+        """The gradients of a node for these parameters only: zero_grad, backward, and grad of each."""
         if not isinstance(params, Iterable):
             raise DTypeError(f"backward_collect: params is a list of nodes, not {params!r}")
         params = list(params)
@@ -211,7 +211,7 @@ class GradGraph(GraphBuilder):
         """
         bound, k = _bound("clip_grad_norm", max_norm), self.backend
         leaves = flatten(list(self._gradients.values()))[0]
-        # The largest element is taken out first, so that no square overflows.
+        # Elements are divided by the largest first, so that no square overflows.
         sizes = [float(item(k, k.max_abs(g, all_axes(g), False))) for g in leaves if 0 not in g.shape]
         largest = max(sizes, default=0.0)
         if not all(map(math.isfinite, sizes)):
@@ -264,7 +264,7 @@ class GradGraph(GraphBuilder):
     def hessian(self, loss: int, param: int) -> Any:
         """The second derivatives of the sum of a node with respect to pairs of elements of a parameter: a matrix.
 
-        They are exact: the graph is evaluated one level higher, and its gradient differentiated.
+        They are exact: the graph is evaluated one level higher, and its gradient is differentiated.
         """
         return self._out(derivatives.joined_rows(self.backend, *self._second("hessian", loss, param)))
 
@@ -284,7 +284,7 @@ class GradGraph(GraphBuilder):
         return derivatives.second_derivatives(self._level, self._ops, self._values, self._index(where, loss), place)
 
     def vmap_forward(self, input: int, batch: Any, output: int | None = None) -> list[int]:
-        """Map the graph from ``input`` to ``output`` (by default the last node) over a batch; the nodes of the results.
+        """Map the graph from ``input`` to ``output`` (default: the last node) over a batch; returns the results' nodes.
 
         ``batch`` is a sequence of values for ``input``, or a tensor with an additional first axis. The nodes that
         depend on ``input`` are appended to the graph once for each element, so that gradients flow to the parameters.
@@ -305,7 +305,7 @@ class GradGraph(GraphBuilder):
         path, size = derivatives.path(self._ops, source, target), len(self._ops)
         try:
             return [self._replayed(source, element, path, target) for element in elements]
-        except BaseException:  # nothing stays of a batch that cannot be mapped over as a whole
+        except BaseException:  # remove the nodes of a partly mapped batch
             del self._ops[size:], self._values[size:]
             raise
 

@@ -71,7 +71,7 @@ class Operation:
 
 
 class _Family(type):
-    """The metaclass by which ``isinstance(op, GradOp)`` holds for every operation of the family."""
+    """The metaclass that makes ``isinstance(op, GradOp)`` true for every operation of the family."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Operation)
@@ -93,7 +93,7 @@ class GradOp(Operation, metaclass=_Family):
     """Operation recorded in the graph of a :class:`~backburn.autodiff.tape.GradGraph`.
 
     Each variant is a class whose fields are the indices of its operands, and its constants: frozen, comparable,
-    hashable, picklable. Variants with unnamed fields in the original match by position, the others by name::
+    hashable, picklable. Variants with keyword-only fields match by name, the others by position::
 
         >>> def describe(op: GradOp) -> str:
         ...     match op:
@@ -338,7 +338,7 @@ class GradOp(Operation, metaclass=_Family):
         axis: int
 
 
-#: Any operation of the family, as the union over which a ``match`` can be complete.
+#: Any operation of the family, as a union, so that a ``match`` can be exhaustive.
 AnyGradOp: TypeAlias = (
     GradOp.Input | GradOp.Parameter | GradOp.Add | GradOp.Sub | GradOp.Mul | GradOp.Div | GradOp.Neg | GradOp.MatMul
     | GradOp.Sum | GradOp.Mean | GradOp.ScalarMul | GradOp.Exp | GradOp.Ln | GradOp.StructField | GradOp.MapLookup

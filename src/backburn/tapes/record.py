@@ -23,10 +23,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: The end of the docstring of a recorded operation with several operands.
 NUMBERS = """
 
-An integer is a slot, for each of the operands: a number is written as a float, 2.0 for 2.
+An integer operand is a slot; write a number as a float, 2.0 for 2.
 """
 
-#: ``record_<operation>`` of slots alone, while all slots have values of one dtype; any other call is ``general``.
+#: ``record_<operation>`` for slots only, if all slots have values of one dtype; other calls use ``general``.
 SHORT = """
 def record_{name}(tape, /, *slots, **named):
     try:
@@ -39,14 +39,14 @@ def record_{name}(tape, /, *slots, **named):
                 values.append(out)
                 tape._made.append({name!r})
                 return slot
-    except Exception:  # the general way finds out what is wrong
+    except Exception:  # general() reports what is wrong
         pass
     return general(tape, *slots, **named)
 """
 
 
 def short(general: F) -> F:
-    """Give ``record_<operation>`` a short way for slots alone, compiled as the operations of ``Autodiff`` are."""
+    """``record_<operation>`` with a fast path for slots only, compiled like the operations of ``Autodiff``."""
     entry = OPERATIONS[general.__name__.removeprefix("record_")]
     picked = [f"values[{o}]" for o in entry.operands]
     namespace: dict[str, Any] = {"general": general}
@@ -101,8 +101,8 @@ class RecordTape(Slots):
 
         An integer operand is a slot, even where the operation takes a number: in ``record("pow", x, 2)`` the exponent
         is slot 2, and in ``record("pow", x, 2.0)`` the number 2. An array, a tensor, a primitive, nested lists of
-        floats or a Python float is a constant. An operation on several tensors takes a list of these. An operation with
-        several results returns a tuple, of a slot for each float result and the other results themselves. Options
+        floats or a Python float is a constant. An operation on a list of tensors takes a list of these. An operation
+        with several results returns a tuple: a slot for each float result, and the other results unchanged. Options
         follow the operands in the declared order, or are given by name: ``record("sum", x, 0)`` or ``record("sum", x,
         axis=0)``. Negative axes count from the end.
         """
@@ -123,7 +123,7 @@ class RecordTape(Slots):
         if len(entry.results) == 1:
             if out.__class__ is not Tracked:
                 kind = self.backend.dtype(out)
-                raise DTypeError(f"{where}: a slot holds floats, and the result is {kind}: value(slot) computes on")
+                raise DTypeError(f"{where}: a slot holds floats, and the result is {kind}: compute it from value(slot)")
             return self._appended(out, operation, slots)
         return tuple(self._appended(o, operation, slots) if o.__class__ is Tracked else o for o in out)
 
@@ -131,8 +131,8 @@ class RecordTape(Slots):
     def record_add(self, a: int, b: int) -> int:
         """Record an elementwise addition: ``out = tensors[a] + tensors[b]``.
 
-        Slots without a value can be added too. Their sum gets its value as soon as both have theirs, and must then
-        agree with any data given for it before.
+        Slots without values can be added too. The sum gets its value once both have one, and must then agree with any
+        data given for it earlier.
         """
         return self._whole(self._sum_of, self._index("record_add", a), self._index("record_add", b))
 
@@ -168,8 +168,8 @@ class RecordTape(Slots):
 
         With four arguments, two slots, each followed by its matrix or None, the result is a 1-D slot, in row-major
         order. With two arguments, which are slots, it has the shape (m, n). ``flat`` overrides this. A 1-D slot is read
-        as the matrix that it is a product of, or in the shape of the matrix given with it. Raises :class:`ShapeError`
-        if the inner dimensions differ, and for slots that are not matrices.
+        in the shape of the matrix given with it, or of the product that it holds. Raises :class:`ShapeError` if the
+        inner dimensions differ, and for slots that are not matrices.
         """
         if flat is None:
             flat = b_mat is not ABSENT
@@ -225,9 +225,9 @@ class RecordTape(Slots):
     ) -> int:
         """Record a layer norm: ``out = (x - mean) / sqrt(var + eps) * scale + bias``.
 
-        It is over the last axis, which for a 1-D slot is the only one. ``mean`` and (biased) ``var`` are optional,
-        numbers or arrays without that axis, and must be those of the slot's value. ``scale`` and ``bias`` are arrays,
-        slots (which receive gradients) or None.
+        It normalizes over the last axis. ``mean`` and (biased) ``var`` are optional numbers or arrays without that
+        axis, and must equal those of the slot's value. ``scale`` and ``bias`` are arrays, slots (which receive
+        gradients) or None.
         """
         where = "record_layer_norm"
         x = self._operand(where, input)
@@ -241,7 +241,7 @@ class RecordTape(Slots):
         return self._appended(out, "layer_norm", slots)
 
     def _check_statistics(self, where: str, slot: int, x: Any, mean: Any, var: Any) -> None:
-        """Compare statistics that were handed in with those of the slot, up to the rounding of sums of its elements."""
+        """Compare given statistics with those of the slot, up to the rounding of sums of its elements."""
         if (mean is None and var is None) or 0 in x.shape:
             return
         k, axis, largest = self.backend, (len(x.shape) - 1,), self.backend.max_abs(x, all_axes(x), False)
@@ -268,23 +268,23 @@ class RecordTape(Slots):
         """Record a linear recurrence along ``axis``: ``h[t] = a[t] h[t-1] + b[t] x[t]``, from ``h_0`` or from 0.
 
         ``a_vals``, ``b_vals`` and ``h_0`` are arrays or slots; slots receive gradients. The first two broadcast to the
-        states, and ``h_0`` to one state, without the axis.
+        states, and ``h_0`` to a single state, without the axis.
         """
         where = "record_ssm_scan"
         x = self._operand(where, input)
         for name, values in (("a_vals", a_vals), ("b_vals", b_vals)):
             if values is None:
-                raise ArgumentError(f"{where}: {name} is missing: an array or a slot; 1.0 leaves everything as it is")
+                raise ArgumentError(f"{where}: {name} is missing: pass an array, a slot, or 1.0 for no scaling")
         operands = [self._slot_or_array(where, o, x) for o in (a_vals, b_vals, h_0)]
         slots = (index_of(a_vals), index_of(b_vals), self._index(where, input), index_of(h_0))
         a, b, first = operands
         out = self._run("ssm_scan", [a, b, x, first], slots, {"axis": axis})
         return self._appended(out, "ssm_scan", slots)
 
-    if TYPE_CHECKING:  # at run time, a look-up of any attribute would cost more with it
+    if TYPE_CHECKING:  # at run time, it would slow down the look-up of every attribute
 
         def __getattr__(self, name: str) -> Callable[..., Any]:
-            """``record_<operation>`` for every operation that has a gradient; made below."""
+            """``record_<operation>`` for every operation that has a gradient; added below."""
             ...
 
     # ---- backward ----
@@ -296,7 +296,7 @@ class RecordTape(Slots):
             loss_grad: the gradient of the loss with respect to ``output``, in its shape or flattened.
             tensors: a list of buffers to which gradients are added, at least one for each slot, in its shape or
                 flattened. Arrays in host memory are changed in place; other elements of the list are replaced. By
-                default, there are new buffers.
+                default, new buffers.
             output: the slot to start from, by default that of the last recorded operation.
 
         Returns:
@@ -348,7 +348,7 @@ class RecordTape(Slots):
         return users
 
     def _instability(self, slot: int, start: int) -> str:
-        """The words for a gradient that is not finite: its slot, the operation that made it, and its users."""
+        """The message for a non-finite gradient: its slot, the operation that computed it, and its users."""
         made = self._made[slot]
         users = self._users(slot, start)
         came = ", ".join(f"record_{self._made[i]} in slot {i}" for i in users) or "loss_grad"
@@ -360,7 +360,7 @@ class RecordTape(Slots):
 
 
 def _install(entry: Operation) -> None:
-    """Make ``record_<operation>``; its short way is compiled at the first call, since most programs use a few."""
+    """Add ``record_<operation>``; its fast path is compiled at the first call, since most programs use only a few."""
     name = f"record_{entry.name}"
 
     def general(tape: RecordTape, /, *operands: Any, **attributes: Any) -> Any:
@@ -380,7 +380,7 @@ def _install(entry: Operation) -> None:
 
 
 class _NoGradient:
-    """The recording method of an operation without a gradient: an error that says so."""
+    """The recording method of an operation without a gradient: raises :class:`AttributeError`."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

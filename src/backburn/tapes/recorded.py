@@ -12,11 +12,11 @@ from backburn.tapes.values import as_copies, base_backend, index_of
 
 
 class Recorded:
-    """Values that are recorded one after another, each known by its index."""
+    """Values recorded one after another, each identified by its index."""
 
-    #: Turns primitives of :attr:`backend` into the values that users receive.
+    #: Converts primitives of :attr:`backend` into the values that users receive.
     _hand_out: ClassVar[staticmethod[[Any, AnyBackend], Any]] = staticmethod(as_copies)
-    #: The words of an error for the recording as a whole and for one of its entries: "a tape", "slot".
+    #: What errors call the recording as a whole and one of its entries: "a tape", "slot".
     _words: ClassVar[tuple[str, str]]
     #: The advice of the error for pickling.
     _instead: ClassVar[str]
@@ -38,11 +38,11 @@ class Recorded:
         return self.__copy__()
 
     def __reduce__(self) -> NoReturn:
-        """Raise :class:`GraphError`: a recording is not stored."""
+        """Raise :class:`GraphError`: a recording cannot be pickled."""
         raise GraphError(f"{self._words[0]} cannot be pickled: store {self._instead}")
 
     def _index(self, where: str, index: Any) -> int:
-        """``index`` as the index of an entry that exists."""
+        """``index`` as the index of an existing entry."""
         place, word = index_of(index), self._words[1]
         advice = f"input(x) makes a {word}"
         if place is None:

@@ -36,7 +36,7 @@ class Record:
             raise AttributeError(f"the record has no field {name!r}. {hint_for(name, self._fields)}") from None
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a record is not changed: {name} cannot be set")
+        raise AttributeError(f"a record is immutable: {name} cannot be set")
 
     def __getitem__(self, key: str | int) -> Any:
         return self._fields[key] if isinstance(key, str) else list(self._fields.values())[key]
@@ -95,7 +95,7 @@ def field_place(node: int, value: Any, name_or_index: str | int) -> tuple[int, i
         return keys.index(name_or_index), len(keys)
     place = index_of(name_or_index)
     if place is None:
-        raise DTypeError(f"struct_field: a field is known by its name or its index, not by {name_or_index!r}")
+        raise DTypeError(f"struct_field: a field is given by name or index, not {name_or_index!r}")
     if not 0 <= place < len(keys):
         have = f"fields 0 to {len(keys) - 1}"
         raise OutOfRangeError(f"struct_field: the record of node {node} has {have}, not {place}")

@@ -22,7 +22,7 @@ from backburn.tapes.values import (
     shown,
 )
 
-#: The operations that are given data for slots.
+#: The operations that take data for slots.
 _WITH_DATA = ("record_mul", "record_matmul", "record_silu")
 
 
@@ -43,14 +43,14 @@ class Slots(Recorded):
         #: The operation that made each slot.
         self._made: list[str] = []
         self._inputs = 0
-        #: The level, while all slots have a value and one dtype, so that operands need no check; otherwise None.
+        #: The level, if all slots have values of one dtype, so that operands need no check; otherwise None.
         self._fast: Any = self._level
         self._dtype: Any = None
         self._mixed = False
         #: The slots without a value, and among them the slots whose first value decides their dtype.
         self._unknown: set[int] = set()
         self._undecided: set[int] = set()
-        #: The sums of slots without values, and the sums that a slot is in.
+        #: The operands of each sum without a value, and the sums that each slot is an operand of.
         self._sums: dict[int, tuple[int, int]] = {}
         self._in_sums: dict[int, tuple[int, ...]] = {}
         self._matrices: dict[int, tuple[int, int]] = {}
@@ -73,9 +73,9 @@ class Slots(Recorded):
         return self._new(as_float(self.backend, x, "input"), "input")
 
     def alloc(self, shape: int | Sequence[int], dtype: Any = None) -> int:
-        """A slot of this shape without a value, which it gets from the first data that an operation is given for it.
+        """A slot of this shape without a value; the first data that an operation receives for it become its value.
 
-        Without ``dtype``, its dtype is that of the data or of the slot that it is added to, and until then the default.
+        Without ``dtype``, it takes the dtype of the data or of a slot it is added to; before that, the default dtype.
         With ``dtype``, data of another float dtype raise an error: nothing is cast implicitly.
         """
         found = default_float(self.backend) if dtype is None or dtype is float else as_dtype(dtype)
@@ -133,7 +133,7 @@ class Slots(Recorded):
             raise ArgumentError(f"{where}: slot {slot} has no value: make it with input(x), or pass its data to {to}")
 
     def _operand(self, where: str, slot: Any, data: Any = None) -> Tracked[Any]:
-        """The primitive of a slot, after comparing it with ``data`` or, where it has no value, giving it that."""
+        """The primitive of a slot; ``data`` must equal its value, or become its value if it has none."""
         place = self._index(where, slot)
         held = self._values[place]
         if data is None:
@@ -190,7 +190,7 @@ class Slots(Recorded):
                     if not is_close(k, known, computed, size):
                         raise ArgumentError(
                             f"{where}: slot {total} is the sum of slots {a} and {b}, and the data it was given are "
-                            f"not, with these for slot {slot}"
+                            f"not their sum with these data for slot {slot}"
                         )
         self._decide(slot, dtype)
         for place, value in found.items():
@@ -199,7 +199,7 @@ class Slots(Recorded):
         self._fast = None if self._unknown or self._mixed else self._level
 
     def _decide(self, slot: int, dtype: Any) -> None:
-        """Make ``dtype`` that of a slot that has none, and of those with which it is in sums."""
+        """Make ``dtype`` that of a slot without one, and of all slots that sums connect with it."""
         k, waiting = self.backend, [slot]
         while waiting:
             place = waiting.pop()
@@ -215,7 +215,7 @@ class Slots(Recorded):
         self._see(dtype)
 
     def _whole(self, recorded: Callable[..., int], *arguments: Any) -> int:
-        """Record an operation that may give slots their values; if it fails, they have none again."""
+        """Record an operation that may give slots their values; if it fails, the tape is restored."""
         before = self.__copy__() if self._unknown else None
         try:
             return recorded(*arguments)
@@ -264,7 +264,7 @@ class Slots(Recorded):
         return self._put(out, name)
 
     def _run(self, name: str, operands: list[Any], slots: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-        """Compute and record an operation, whether or not recording is switched on: a tape is asked to record."""
+        """Compute and record an operation, even where recording is switched off."""
         where, entry = f"record_{name}", differentiable(f"record_{name}", name)
         with scoped(RECORDING, True):
             return call(self._level, where, entry, operands, attributes, lambda: self._described(slots))

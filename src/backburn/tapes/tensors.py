@@ -1,4 +1,4 @@
-"""The tapes over tensors: the tapes over primitives, with tensors for the values and gradients that they return."""
+"""The tapes over tensors: tapes over primitives that return values and gradients as tensors."""
 
 from __future__ import annotations
 

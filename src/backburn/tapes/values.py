@@ -18,7 +18,7 @@ from backburn.tensor.core.host import host_array
 
 T = TypeVar("T")
 
-#: Differences, relative to the largest element, up to which a given value equals the value that a tape holds.
+#: The largest differences, relative to the largest element, at which a given value equals that of a tape.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 
@@ -32,21 +32,21 @@ def base_backend(backend: AnyBackend | str | None) -> Any:
 
 
 def primitive_of(x: Any) -> Any:
-    """The primitive of a tensor; anything else as it is."""
+    """The primitive of a tensor; anything else unchanged."""
     return x if x.__class__ is Tracked else getattr(x, "primitive", x)
 
 
 def is_host(x: Any) -> bool:
-    """Whether ``x`` is an array in host memory, which its owner may change, or one of its scalars."""
+    """Whether ``x`` is an array in host memory, which its owner may change, or a scalar of its library."""
     return hasattr(x, "__array_interface__")
 
 
-#: Turns a tree of primitives of a backend into the values that users receive.
+#: Converts a tree of primitives of a backend into the values that users receive.
 HandOut: TypeAlias = Callable[[Any, AnyBackend], Any]
 
 
 def as_copies(tree: Any, backend: AnyBackend) -> Any:
-    """A tree of primitives for users: arrays in host memory, which their new owner may change, are copied."""
+    """A tree of primitives for users: arrays in host memory are copied, since users may change them."""
     return tree_map(lambda x: x.copy() if is_host(x) else x, tree)
 
 
@@ -58,7 +58,7 @@ def index_of(x: Any) -> int | None:
         return None
     try:
         return operator.index(x)
-    except TypeError:  # floats, and 0-d float arrays, which have the method and refuse
+    except TypeError:  # floats, and 0-d float arrays, whose __index__ raises
         return None
 
 
@@ -70,7 +70,7 @@ def number_of(x: Any) -> float | None:
 
 
 def dtype_at(k: Any, x: Any) -> DType | None:
-    """The dtype of a primitive of ``k``; None for what is none."""
+    """The dtype of a primitive of ``k``; None for anything else."""
     try:
         dtype: DType = k.dtype(x)
     except Exception:
@@ -79,7 +79,7 @@ def dtype_at(k: Any, x: Any) -> DType | None:
 
 
 def on_backend(k: Any, x: Any, where: str) -> Any:
-    """A primitive of any level around ``k``'s base, on ``k``: lifted as a constant, or without its outer history."""
+    """A primitive of any level around ``k``'s base, on ``k``: lifted as a constant, or detached from outer levels."""
     levels = [k]
     while dtype_at(levels[-1], x) is None:
         if not is_autodiff(levels[-1]):
@@ -147,7 +147,7 @@ def item(k: Any, x: Any) -> Any:
 def is_close(k: Any, given: Any, stored: Any, size: Any = None) -> bool:
     """Whether two float primitives of one shape agree up to the rounding of their dtypes; NaN agrees with NaN.
 
-    ``size`` is a 0-d primitive of what the rounding is relative to: by default the largest element of ``stored``.
+    ``size`` (0-d) is the magnitude that the rounding is relative to: by default the largest element of ``stored``.
     """
     if 0 in given.shape:
         return True
@@ -175,9 +175,9 @@ def shown(k: Any, x: Any) -> str:
 def check_alike(
     k: Any, given: Any, known: Any, what: str, than: str, advice: str = "", unlike: type[BackburnError] = ArgumentError
 ) -> None:
-    """Raise unless two trees have one form, and their leaves, primitives of ``k``, one shape and dtype.
+    """Raise unless two trees have the same form, and their leaves, primitives of ``k``, the same shapes and dtypes.
 
-    ``what`` and ``than`` are the words for the trees; ``unlike`` is the error for trees of different forms.
+    ``what`` and ``than`` name the trees in messages; ``unlike`` is the error for trees of different forms.
     """
     (leaves, form), (others, wanted) = flatten(given), flatten(known)
     if form != wanted:
