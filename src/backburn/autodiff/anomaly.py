@@ -158,7 +158,7 @@ def _checked_backward(name: str, original: Callable[..., Any]) -> Callable[..., 
 
 
 def _name_of(node: Node) -> str:
-    """The operation that made a node: its rule was compiled from text that is filed under its name."""
+    """The operation of a node, from the file name under which its rule was compiled."""
     file = getattr(getattr(node.backward, "__code__", None), "co_filename", "")
     return file.removeprefix("<backburn.autodiff ").removesuffix(">") if file.startswith("<backburn") else "a function"
 
