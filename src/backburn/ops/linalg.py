@@ -64,7 +64,7 @@ def rows(k: Any, x: Any) -> Any:
 
 
 def as_matrix_product(k: Any, g: Any, x_shape: Shape, y_shape: Shape) -> Any:
-    """``g`` with the axes that a vector operand took out of the product."""
+    """``g`` with the axes that vector operands removed from the product."""
     if len(x_shape) > 1 and len(y_shape) > 1:
         return g
     row = x_shape[-2:-1] if len(x_shape) > 1 else (1,)
@@ -83,7 +83,7 @@ def grad_matmul_x(k: Any, g: Any, x_shape: Shape, y: Any) -> Any:
 
 
 def grad_matmul_y(k: Any, g: Any, x: Any, y_shape: Shape) -> Any:
-    """``x.T @ g``; for a matrix ``y`` under a batch as one product, which adds over the batch."""
+    """``x.T @ g``; if only ``x`` has batch axes, one product that also sums over the batch."""
     if len(x.shape) == 2 == len(y_shape):
         return k.matmul(k.permute_dims(x, (1, 0)), g)
     if len(y_shape) <= 2 < len(x.shape):

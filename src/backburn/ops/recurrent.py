@@ -160,7 +160,7 @@ def grad_parameters_all_steps(k: Any, grad_products: Any, hidden: Any, hiddens: 
     before = k.concat([k.reshape(hidden, (1, examples, size)), slice_axis(k, hiddens, 0, 0, steps - 1)], 0)
     if not wanted[0]:
         return None, k.sum(grad_products, (0, 1), False) if wanted[1] else None
-    grad_weight, grad_bias = k.linear_weight_backward(grad_products, before)  # on shards, examples may be cut
+    grad_weight, grad_bias = k.linear_weight_backward(grad_products, before)  # on shards, examples may be split
     return grad_weight, grad_bias if wanted[1] else None
 
 

@@ -1,7 +1,7 @@
 """Gradient rules of operations.
 
-A rule is a function whose parameters name what it needs. ``k`` is the inner backend, in whose operations every rule is
-written (and which may record them in turn, for second derivatives), ``g`` the gradient of the output, ``out`` the
+A rule is a function whose parameters name what it needs. ``k`` is the inner backend, whose operations every rule
+uses (and which may itself record them, for second derivatives), ``g`` the gradient of the output, ``out`` the
 output; of several outputs, ``kept`` are all but the first. An operand's or an attribute's own name is its value,
 ``x_shape`` and ``x_dtype`` describe operand ``x`` without keeping it. Only what rules name is saved::
 
