@@ -234,7 +234,7 @@ class Watch:
                 self._thread.start()
 
     def look(self, now: float) -> bool:
-        """Drop what is done, and abort if there is an error or time has run out; whether anything is left."""
+        """Drop what is done, and abort if there is an error or time has run out; returns whether anything is left."""
         with self._lock:
             while self._queue and self._queue[0].done.done:
                 self._queue.popleft()

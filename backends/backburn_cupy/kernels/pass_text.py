@@ -16,7 +16,7 @@ CHEAP = frozenset((
     *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
     *("logical_and", "logical_or", "logical_not"),
 ))  # fmt: skip
-#: The expressions of what is done with values; a call on 16-bit floats is rounded.
+#: The expressions of operations; a call on 16-bit floats is rounded.
 TEXTS = EXPRESSIONS | {"stored": "stored({})"}
 #: The most operands of a phase for which a thread loads all elements before it uses one.
 AT_ONCE = 4
@@ -90,7 +90,7 @@ class Node:
 
 @dataclass
 class Phase:
-    """The outputs, the numbers of the row and the sums of columns that a phase computes."""
+    """The outputs, the reductions of the row and the sums of columns that a phase computes."""
 
     writes: list[tuple[int, Node]] = field(default_factory=list)
     reductions: list[tuple[Node, Node]] = field(default_factory=list)

@@ -382,7 +382,7 @@ class _Plan:
         self._revision = revision()
         self.generator = generators.Current(generators.default_generator())
         self.executable: Executable | None = None
-        #: The leaves of the output: how to make each tensor, and what else there is.
+        #: The leaves of the output: how to make each tensor, or another value.
         self._out: list[tuple[Maker | None, Any]] = []
         self._structure: Structure | None = None
         #: How to make the output, if it is one tensor.
