@@ -124,7 +124,7 @@ def test_a_check_makes_the_model_of_a_plan_alone(tmp_path: Path) -> None:
     assert check_plan(configured(tmp_path, "", "missing")) == ""
     assert check_plan(configured(tmp_path, "[distributed]\nmesh = { dp = 2 }\n", "missing")) == ""
     assert check_plan(configured(tmp_path, table, "encoder")) == ""
-    with pytest.raises(ConfigError, match=r"plans\.transformer: Sequential has no layer that is cut over 'tp'"):
+    with pytest.raises(ConfigError, match=r"plans\.transformer: Sequential has no layer to split over 'tp'"):
         check_plan(configured(tmp_path, table, "layers"))
     with pytest.raises(ConfigError, match=r"places the parameters of an nn.Module, not of <class 'function'>"):
         check_plan(configured(tmp_path, table, "no_module"))
