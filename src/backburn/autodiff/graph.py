@@ -27,7 +27,7 @@ class Node:
 
     ``backward(k, g, node)`` returns a gradient (or None) for each of ``parents``; a leaf has none. ``saved`` are inner
     primitives. ``keep`` is true if ``backward`` returns the node's gradient: for leaves, and where it was requested.
-    ``like`` is the value of a leaf whose gradient is to be placed as the value is.
+    ``like`` is the value of a leaf whose gradient is to be placed like it.
     """
 
     __slots__ = ("__weakref__", "backward", "parents", "saved", "shape", "stamp")
@@ -83,7 +83,7 @@ class Tracked(Box[BK]):
 
 
 class PlacedLeaf(KeptNode):
-    """A leaf whose gradient is placed as its value, ``like``, is, as soon as the gradient is final."""
+    """A leaf whose gradient is placed like its value, ``like``, as soon as it is final."""
 
     __slots__ = ("like",)
 

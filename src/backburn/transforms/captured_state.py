@@ -197,7 +197,7 @@ class State:
     # ---- other states ----
 
     def is_as_left(self, state: Any, primitives: Sequence[Any]) -> bool:
-        """Whether ``state``, or a tuple of the same parts, is as the last replay has left it, with these primitives."""
+        """Whether ``state``, or a tuple of the same parts, is as the last replay left it, with these primitives."""
         mine = self.state
         if state is not mine:
             if type(state) is not tuple or type(mine) is not tuple or len(state) != len(mine):

@@ -49,7 +49,7 @@ def float_leaves(name: str, args: Any) -> tuple[list[FloatTensor], Any]:
 
 
 def is_no_float(x: Any) -> bool:
-    """Whether ``x`` is a tensor that has no gradient by its kind."""
+    """Whether ``x`` is a tensor of a kind without gradients."""
     return isinstance(x, Tensor) and not isinstance(x, DIFFERENTIABLE)
 
 
@@ -117,7 +117,7 @@ def as_recorded(x: Any) -> Any:
 def lift_nodes(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
     """``nodes``, recorded above ``below``, and all their ancestors, with the saved values as constants of ``k``.
 
-    ``k`` is ``below`` or a level above it, on which a reverse pass then runs. Leaves stay what they are.
+    ``k`` is ``below`` or a level above it, on which a reverse pass then runs. Leaves are not copied.
     """
     nodes = list(nodes)
     path = levels_between(below, k)
