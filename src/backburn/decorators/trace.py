@@ -72,9 +72,9 @@ class Trace(Profile):
     :attr:`layers` has time and memory per layer: bytes alive, peak bytes, and bytes saved for the reverse pass.
     ``trace(null)`` finds the memory without computing. Views count with the tensor whose memory they share.
 
-    The last ``limit`` events are kept, as in ``trace(numpy, limit=10000)``. Layers are known in the
-    thread that calls them, and in its reverse passes. While a trace is in use, module calls on other backends also take
-    a few microseconds longer. Raises :class:`SpecError` for a limit that is not a positive integer.
+    The last ``limit`` events are kept, as in ``trace(numpy, limit=10000)``. Layers are known in the thread that calls
+    them, and in its reverse passes. While a trace is in use, module calls on other backends also take a few
+    microseconds longer. Raises :class:`SpecError` for a limit that is not a positive integer.
 
         >>> import backburn as bb
         >>> with bb.use_backend("autodiff(trace(numpy))"):

@@ -51,7 +51,7 @@ class Call:
 
 @dataclass(eq=False)
 class Program:
-    """The calls of a step, the variables that it is given, and what it returns.
+    """The calls of a step, its input variables, and its results.
 
     ``results`` are the new state and the outputs: variables and constants. ``constants`` has calls of ``take_backward``
     with constant results, by the ids of these.

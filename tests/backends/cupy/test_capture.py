@@ -560,7 +560,7 @@ READS = {
     "host": (lambda x: x + bb.asarray(0.0 * next(CLOCK) + next(CLOCK), backend=CUPY), "from_numpy copies values from"),
     "large": (lambda x: bb.asarray(np.ones((1 << 18) + 1, np.float32), backend=CUPY), r"host (float32[262145])"),
     "library": (
-        lambda x: bb.linalg.qr(bb.ones((2, 2), backend=CUPY) + x)[0], "qr calls a library by a way that cannot be"
+        lambda x: bb.linalg.qr(bb.ones((2, 2), backend=CUPY) + x)[0], "qr calls a library in a way that cannot be"
     ),
 }  # fmt: skip
 

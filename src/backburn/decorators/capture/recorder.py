@@ -44,11 +44,11 @@ from backburn.programs.passes.in_place import Donated
 class Capture(Wrapper):
     """A backend that records: :func:`backburn.capture` replays steps on it, whatever backend is ``wrapped``.
 
-    A replay makes the calls that the step made of the wrapped backend, without the time that dispatch, differentiation
-    and optimizers take in Python; where tensors are small, that is most of the time. Chains of element-wise
-    calls on 4,096 elements and more are joined (``fuse``), and so are small matrix products of a loop's steps, which
-    may round differently; with ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay is
-    bitwise equal to the step. Unrecorded calls take slightly longer than on the wrapped backend.
+    A replay repeats the step's calls of the wrapped backend, without the time that dispatch, differentiation and
+    optimizers take in Python; where tensors are small, that is most of the time. Chains of element-wise calls on 4,096
+    elements and more are joined (``fuse``), and so are small matrix products of a loop's steps, which may round
+    differently; with ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay is bitwise equal
+    to the step. Unrecorded calls take slightly longer than on the wrapped backend.
 
     Around a backend that records by itself and has ``compile``, as in ``capture(cupy)``, calls are joined, and that
     backend records the result. Raises :class:`SpecError` around any other that records by itself.
@@ -132,7 +132,7 @@ class _Tape:
         self._known: dict[int, Variable] = {}
         #: The primitives of the variables, held weakly, so that a recording takes no more memory than the step does.
         self._primitives: dict[int, Any] = {}
-        #: The results of recorded calls, by what was called.
+        #: The results of recorded calls, by operation and operands.
         self._results: dict[Any, Any] = {}
         #: Calls of ``take_backward`` with constant results, by the ids of these.
         self.gathered: dict[int, Call] = {}

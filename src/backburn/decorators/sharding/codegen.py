@@ -2,8 +2,7 @@
 
 How a call is computed shard by shard depends only on the shapes and placements of its operands and on its attributes.
 The first such call applies the rules (:mod:`backburn.decorators.sharding.operations`) and stores a :class:`Route`,
-which later ones take. All names in the code but those of operands and attributes begin with an
-underscore.
+which later ones take. All names in the code but those of operands and attributes begin with an underscore.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
 
     @cached_property
     def own(self) -> range:
-        """The numbers of the shards that this process has."""
+        """The numbers of this process's shards."""
         return self._share("own")
 
     def _share(self, name: str) -> Any:

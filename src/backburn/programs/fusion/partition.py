@@ -39,7 +39,7 @@ FUSABLE = frozenset((
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
     *("logical_and", "logical_or", "logical_not"),
 ))  # fmt: skip
-#: Operations that save a pass only beside others, in a group of rows.
+#: Operations that save a pass only together with others, in a group of rows.
 OF_ROWS = frozenset(("gelu", "gelu_backward", "softplus", "erf", "isinf", "astype", "pow"))
 #: The exponents of powers that are a few multiplications or a root.
 EXPONENTS = frozenset((-2.0, -1.0, -0.5, 0.5, 2.0, 3.0, 4.0))
@@ -77,7 +77,7 @@ class Group:
     #: Whether another call reads a result, and whether one is new state, which is computed in place if unread.
     is_read: bool = False
     is_update: bool = False
-    #: Whether it reads bools that no group makes.
+    #: Whether it reads bools that no group computes.
     has_masks: bool = False
     #: The group into which it was merged.
     whole: Group | None = None
@@ -134,7 +134,7 @@ class Partition:
         self._count = 0
         #: The operand of each view and broadcast.
         self.sources: dict[Variable, tuple[Any, bool]] = {}
-        #: The group of each variable that a group makes, and its extent.
+        #: The group of each variable that a group computes, and its extent.
         self.homes: dict[Variable, tuple[Group, Extent]] = {}
         #: The groups on which each other variable depends.
         self._after: dict[Variable, set[Group]] = {}
@@ -155,7 +155,7 @@ class Partition:
                 self._leave(call)
 
     def group_of(self, v: Variable) -> Group:
-        """The group that makes a variable."""
+        """The group that computes a variable."""
         return _whole(self.homes[v][0])
 
     def groups(self) -> list[Group]:
@@ -195,7 +195,7 @@ class Partition:
             repeated = self._repeated(space, step)
             group, needed = self._alone(space, [*repeated, step])
             if needed:
-                raise NotJoined("it reads a bool that another group makes")
+                raise NotJoined("it reads a bool that another group computes")
         read = [x.value for x in step.operands if isinstance(x, Operand) and x.extent is Extent.FULL]
         near = {*group.direct}
         if not group.is_update:  # updates are computed in place, alone
@@ -203,7 +203,7 @@ class Partition:
             near |= {other for other in readers if not other.is_update}
         candidates = sorted((g for g in near - needed if g.space == space), key=lambda g: -g.number)
         if step.is_reduction and step.extent is not Extent.ROW and not candidates:
-            raise NotJoined("it reduces what no group makes")
+            raise NotJoined("no group computes its operand")
         if step.extent is Extent.ROW and not step.is_reduction and not candidates and not needed:
             raise NotJoined(FEW)
         joined = False
@@ -225,7 +225,7 @@ class Partition:
             self._readers.update((x, group) for x in read if x.__class__ is Variable)
 
     def _alone(self, space: Space, steps: list[Step]) -> tuple[Group, set[Group]]:
-        """A new group of steps, and the groups that make the bools that it reads."""
+        """A new group of steps, and the groups that compute the bools that it reads."""
         is_update = any(not self._state.isdisjoint(step.call.writes) for step in steps)
         group, needed = Group(space, self._count, steps, is_update=is_update), set[Group]()
         own = {v for step in steps for v in step.results}
@@ -246,11 +246,11 @@ class Partition:
                 group.outer.add(_whole(home[0]))
             if x.value.dtype.kind == "bool" and home is None:
                 if is_update or space.size <= MAX_ELEMENTS_ALONE:
-                    raise NotJoined("it reads a bool, which no call of a group makes")
+                    raise NotJoined("it reads a bool, which no group computes")
                 group.has_masks = True
             elif home is not None and x.value.dtype.kind == "bool":  # bools of a pass are floats, which only it has
                 if _whole(home[0]) not in group.direct:
-                    raise NotJoined("it reads a bool, which no call of a group makes")
+                    raise NotJoined("it reads a bool, which no group computes")
                 needed.add(_whole(home[0]))
         return group, needed
 
@@ -364,7 +364,7 @@ class Partition:
                 home = self.homes.get(self.root(x)) if isinstance(x, Variable) else None
                 if home is None:  # a mask, which a pass may read as floats
                     if not self._has_rows:
-                        raise NotJoined("it reads a bool, which no call of a group makes")
+                        raise NotJoined("it reads a bool, which no group computes")
                     continue
                 dtype = home[0].space.dtype
             dtypes.add(dtype)

@@ -30,7 +30,7 @@ Shape = tuple[int, ...]
 class Space(NamedTuple):
     """The elements that a pass iterates over: rows of one width and float dtype, and perhaps a shorter one.
 
-    Other arrays than matrices are divided into such rows, too; these have no meaning then.
+    Arrays other than matrices are also divided into rows, which then have no meaning.
     """
 
     rows: int

@@ -26,7 +26,7 @@ class Update:
     """A call of an optimizer's step, or of an element-wise formula, whose results nothing else in the program reads."""
 
     call: Call
-    #: The call's operands, with a :class:`Place` for each part of the state that this call alone reads for an update.
+    #: The call's operands, with a :class:`Place` for each part of the state that only this call reads for an update.
     operands: list[Any]
     #: The place of each result whose old value is such an operand; else None.
     places: list[int | None]

@@ -159,7 +159,7 @@ class _Joining:
     def join_rows(self) -> None:
         """Compute independent products of several left operands with one matrix as one product.
 
-        Products at the same depth of the graph of dependencies are independent, and grouping them makes no cycles;
+        Products at the same depth of the graph of dependencies are independent, and grouping them creates no cycles;
         depth is counted first from the inputs, then from the outputs.
         """
         for turned in (False, True):
