@@ -88,7 +88,7 @@ class CupyRunner:
         versions = (cupy.cuda.runtime.driverGetVersion(), cupy.cuda.runtime.runtimeGetVersion())
         self.large_parameters = min(versions) >= 12010
         self.processors = int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
-        self.capability = int(cupy.cuda.Device(device).compute_capability)  # whose attributes CuPy does not know
+        self.capability = int(cupy.cuda.Device(device).compute_capability)  # not in `attributes`
         self._faults = faults
         # Allocated now: memory allocated while a step is recorded belongs to the recording.
         #: The numbers of recorded steps, by place.

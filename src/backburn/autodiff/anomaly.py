@@ -31,7 +31,7 @@ _CALL_SITE: ContextVar[tuple[str, str] | None] = ContextVar("backburn_anomaly_in
 _REASONS: dict[str, str] = dict.fromkeys(
     ("eigh", "svd"),
     " Vectors of equal eigenvalues or singular values are not determined; where a function of them has a derivative, "
-    "bb.grad, bb.jvp and bb.jacobian find it, which call the function again.",
+    "bb.grad, bb.jvp and bb.jacobian find it by calling the function again.",
 )
 _lock = threading.Lock()
 _depth = 0

@@ -173,9 +173,9 @@ class Autodiff(
         if root is None:
             raise GraphError(
                 f"backward: the tensor is not on the graph of {self.spec}: nothing that it was computed from requires "
-                f"a gradient there. Mark that with require_grad() (in a model, with nn.parameter), and compute outside "
-                f"of no_grad(). For a second derivative, write bb.grad(bb.grad(f)); of a tensor on the inner level, "
-                f"bb.from_inner(x, backend=outer).require_grad() is a leaf of the outer one"
+                f"a gradient there. Mark an input with require_grad() (in a model, with nn.parameter), and compute "
+                f"outside of no_grad(). For a second derivative, write bb.grad(bb.grad(f)); of a tensor on the inner "
+                f"level, bb.from_inner(x, backend=outer).require_grad() is a leaf of the outer one"
             )
         k: Any = self._inner
         if cotangent is None:

@@ -8,7 +8,7 @@ None is a node without children; everything else is a leaf. :func:`flatten` spli
     >>> leaves, unflatten(structure, [10.0, 20.0])
     ([1.0, 2.0], {'w': [10.0, 20.0], 'b': None})
 
-A leaf's path is its keys joined by dots, such as ``"layers.0.weight"``. A value may stand in several places of a tree;
+A leaf's path is its keys joined by dots, such as ``"layers.0.weight"``. A value may occur at several paths of a tree;
 a container that contains itself is refused.
 """
 
@@ -191,7 +191,7 @@ def _equal(a: Structure, b: Structure) -> bool:
 
 
 def same_constants(a: Structure, b: Structure) -> bool:
-    """Whether the same leaves belong to both structures (``is_constant`` of :func:`flatten`), in the same places."""
+    """Whether the same leaves belong to both structures (``is_constant`` of :func:`flatten`), at the same paths."""
     if a.cls is not b.cls or len(a.children) != len(b.children):
         return False
     return a.rest is b.rest if a.cls is _Constant else all(map(same_constants, a.children, b.children))

@@ -56,7 +56,7 @@ def _exact(operation: str, approximate: str) -> bool:
 
 
 def _gelu_gate(k: Any, x: Any) -> Any:
-    """The sigmoid by which the tanh form of GELU multiplies."""
+    """The sigmoid in the tanh form of GELU."""
     return k.sigmoid(k.mul(x, k.add(k.mul(k.square(x), GELU_CUBIC), GELU_LINEAR)))
 
 

@@ -126,7 +126,7 @@ def grad_attention(
     softcap: float | None,
     needs: Needs,
 ) -> tuple[Any, ...]:
-    """The gradients of queries, keys and values by one operation; a float mask gets the gradient of the scores."""
+    """The gradients of queries, keys and values in one operation; a float mask gets the gradient of the scores."""
     grad_query, grad_key, grad_value = k.scaled_dot_product_attention_backward(
         g, query, key, value, mask, keep, out, causal, scale, dropout, softcap
     )

@@ -103,7 +103,7 @@ def grad_linear_weight(k: Any, g: Any, x: Any, needs: Needs) -> Any:
 def grad_feed_forward(
     k: Any, g: Any, x: Any, weight1: Any, weight2: Any, kept: Any, approximate: str, needs: Needs
 ) -> Any:
-    """The gradients of input, weights and biases; the features between the layers are results, too."""
+    """The gradients of input, weights and biases; the features between the layers are results too."""
     g_out, g_before, g_after = g
     before, after = kept
     grad_second = (None, None) if g_out is None else grad_linear_weight(k, g_out, after, (needs[2], needs[4]))

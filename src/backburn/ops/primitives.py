@@ -77,7 +77,7 @@ class Primitives(Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=quantizable, result="dtype")
     def quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> Q:
-        """``x`` as multiples of stored steps, by the scheme ``dtype``, whose channel axis is not negative.
+        """``x`` as multiples of stored steps, in the scheme ``dtype``, whose channel axis is not negative.
 
         Symmetric steps are ``max(abs(x)) / 127`` for int8, ``/ 7`` for int4 and ``/ 1`` for int2; affine ones span the
         values and 0. The error is at most half a step. Raises for NaN and infinite values.

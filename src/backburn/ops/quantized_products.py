@@ -162,8 +162,9 @@ class QuantizedProducts(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The product of two quantized matrices in a float ``dtype``; with ``transposed``, ``x @ y.T``.
 
         If no step lies along the contracted axis (there is one step for all values, or for each row of ``x`` and each
-        column of the product), integers are accumulated exactly, in parts that float32 holds, and the sums multiplied
-        by the steps. Otherwise, and for 8-bit floats, ``x`` is dequantized, and ``y`` one block of rows after another.
+        column of the product), integers are accumulated exactly, in parts short enough for float32, and the sums are
+        multiplied by the steps. Otherwise, and for 8-bit floats, ``x`` is dequantized, and ``y`` one block of rows at
+        a time.
         """
         return product(self, x, y, dtype, transposed)
 

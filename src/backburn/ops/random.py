@@ -210,10 +210,10 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         d - d * v + d * log(v)``. The first accepted one of eight candidates is the result, or ``d`` if there is none;
         for ``alpha`` below 1, it is multiplied by ``w ** (1 / alpha)``.
 
-        Element ``i`` has the 17 words from ``offset + 17 * i`` on: of each four, the first two make two normal numbers
-        as in :meth:`normal`, and each of the others a ``u = (word + 0.5) * 2**-32``; the last word makes ``w`` in the
-        same way. In float64 each of these is two words, whose 53 highest bits count: 34 words in all. 16-bit
-        dtypes are rounded from float32.
+        Element ``i`` has the 17 words from ``offset + 17 * i`` on: of each four, the first two give two normal numbers
+        as in :meth:`normal`, and each of the others a ``u = (word + 0.5) * 2**-32``; the last word gives ``w`` in the
+        same way. In float64 each word is replaced by the 53 highest bits of two: 34 words in all. 16-bit dtypes are
+        rounded from float32.
 
         The derivative is taken at a constant quantile, ``-(dP / dalpha) / (dP / dx)`` for the distribution function
         ``P`` (Figurnov, Mohamed and Mnih, "Implicit reparameterization gradients", 2018). The formula above would not
@@ -242,7 +242,7 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         Poisson random variables", 1993, algorithm PTRS) with numbers ``u`` and ``v``: the first of 16 candidates that
         is accepted, or the rate rounded down if none is. Everything is computed in float64.
 
-        Element ``i`` has the 32 words from ``offset + 32 * i`` on, each of which makes a number ``(word + 0.5) *
+        Element ``i`` has the 32 words from ``offset + 32 * i`` on, each of which gives a number ``(word + 0.5) *
         2**-32``. Candidate ``j`` takes words ``2 * j`` and ``2 * j + 1``; for rates below 10, ``u`` is the first.
         """
         mean = self.reshape(self.astype(rate, float64), (math.prod(rate.shape),))

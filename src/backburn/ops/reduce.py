@@ -256,7 +256,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def max(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The largest element over ``axis``; NaN if one is NaN. Elements that tie share the gradient equally.
 
-        Raises ValueError where there is no element to choose from.
+        Raises ValueError if there is no element to choose from.
         """
         return missing("max")
 
@@ -271,7 +271,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def min(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The smallest element over ``axis``; NaN if one is NaN. Elements that tie share the gradient equally.
 
-        Raises ValueError where there is no element to choose from.
+        Raises ValueError if there is no element to choose from.
         """
         return missing("min")
 
@@ -305,7 +305,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def argmax(self, x: Any, /, axis: int, keepdims: bool = False) -> Any:
         """The index of the first largest element along ``axis``; NaN counts as larger than every number.
 
-        Raises ValueError where there is no element to choose from.
+        Raises ValueError if there is no element to choose from.
         """
         return missing("argmax")
 
@@ -317,7 +317,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def argmin(self, x: Any, /, axis: int, keepdims: bool = False) -> Any:
         """The index of the first smallest element along ``axis``; NaN counts as smaller than every number.
 
-        Raises ValueError where there is no element to choose from.
+        Raises ValueError if there is no element to choose from.
         """
         return missing("argmin")
 
@@ -410,7 +410,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def median(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
         """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
 
-        Raises ValueError where there is no element.
+        Raises ValueError if there are no elements.
         """
         return self.quantile(x, 0.5, axis, keepdims)
 

@@ -183,7 +183,7 @@ def grad_logcumsumexp(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
 def grad_ssm_scan(
     k: Any, g: Any, a: Any, b: Any, x: Any, h0: Any, out: Any, axis: int, reverse: bool, needs: Needs
 ) -> tuple[Any, ...]:
-    """The gradients of all operands by one operation, or of some, from the gradient of each state."""
+    """The gradients of all operands in one operation, or of some, from the gradient of each state."""
     if all(needs[:3]) and not is_scalar(b):
         return k.ssm_scan_backward(g, a, b, x, out, h0, axis, reverse)
     a = k.broadcast_to(a, out.shape)
@@ -262,7 +262,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def cummax(self: Any, x: Any, /, axis: int) -> Any:
         """The largest element so far along ``axis``; NaN from the first NaN on.
 
-        The gradient goes to the element that set it, of several equal ones to the last so far.
+        The gradient goes to the element that set it, or to the last that equalled it.
         """
         return associative_scan(self, lambda a, b: (self.maximum(a[0], b[0]),), (x,), axis)[0]
 
@@ -277,7 +277,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def cummin(self: Any, x: Any, /, axis: int) -> Any:
         """The smallest element so far along ``axis``; NaN from the first NaN on.
 
-        The gradient goes to the element that set it, of several equal ones to the last so far.
+        The gradient goes to the element that set it, or to the last that equalled it.
         """
         return associative_scan(self, lambda a, b: (self.minimum(a[0], b[0]),), (x,), axis)[0]
 

@@ -117,7 +117,7 @@ class Sort(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def kthvalue(self: Any, x: Any, /, nth: int, axis: int, keepdims: bool = False) -> Any:
         """The ``nth`` smallest element along ``axis``, counted from 1, and its index.
 
-        Raises ValueError when there is no such element.
+        Raises ValueError if there is no such element.
         """
         _nth(x.shape, nth=nth, axis=axis)
         return take_extremum(self, x, slice_axis(self, self.argsort(x, axis), axis, nth - 1, nth), axis, keepdims)

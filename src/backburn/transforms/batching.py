@@ -251,8 +251,8 @@ def _number_of_examples(leaves: list[Any], axes: list[int | None], structure: St
             )
         if x.dtype.kind == "quantized":
             raise DTypeError(
-                f"vmap: {_named(structure, number)}, {describe((x,))}, is quantized, and what is quantized is the same "
-                f"for all examples: pass it to each as it is with None in in_axes, or map over x.dequantize()"
+                f"vmap: {_named(structure, number)}, {describe((x,))}, is quantized, and quantized tensors are the "
+                f"same for all examples: pass it unchanged with None in in_axes, or map over x.dequantize()"
             )
         if not -x.ndim <= axis < x.ndim:
             raise AxisError(f"vmap: {_named(structure, number)} has no axis {axis} of examples: {describe((x,))}")
@@ -297,8 +297,8 @@ def _leave_level(level: Batched, x: Any, axis: int | None, path: str, home: AnyB
         raise ArgumentError(f"vmap: {where} is {x!r}, and must be a tensor: bb.asarray(...) makes one")
     if levels_between(x.backend, level) is None:
         raise GraphError(
-            f"vmap: {where} is {describe((x,))}, which {level.spec} does not stand on: it belongs to another "
-            f"transform, from which it was not returned"
+            f"vmap: {where} is {describe((x,))}, which is not on a level below {level.spec}: it belongs to another "
+            f"transform, which did not return it"
         )
     k, primitive = level.inner_backend, lift(x, level)
     if axis is None:

@@ -202,7 +202,7 @@ class Captured:
         key = (slots.key(), inputs.key, *contexts)
         index = next((i for i, (known, _) in enumerate(self._plans) if same(known, key)), None)
         if index is None and len(self._plans) >= 2 * MAX_RECORDINGS:
-            words = f"it came with {MAX_RECORDINGS} kinds of arguments and states: use tensors for numbers that change"
+            words = f"it was called with {MAX_RECORDINGS} kinds of arguments and states: use tensors for numbers"
             self.reason = self._refused(CaptureError(words))
             return self._run(slots, batch)
         if index is None:
@@ -261,7 +261,7 @@ class Captured:
                 raise recording.refused
             after = State(new)
             if not same(after.key(), key):
-                raise CaptureError(f"the state that it returns is not as it was given: {after.differs(key)}")
+                raise CaptureError(f"the state that it returns differs from the given one: {after.differs(key)}")
             leaves, structure = flatten(batch)
             if structure != there[1] or not all(map(is_, leaves, there[0])):
                 raise CaptureError("it changes the batch (a BatchNorm that trains does): pass that in the state")

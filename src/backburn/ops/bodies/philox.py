@@ -1,4 +1,4 @@
-"""Philox4x64-10 by the contract's own operations, for backends without such a generator.
+"""Philox4x64-10 with the contract's operations, for backends without such a generator.
 
 Unsigned 64-bit numbers are held in int64, whose sums and products wrap around in the same way.
 """

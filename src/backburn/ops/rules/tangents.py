@@ -14,7 +14,7 @@ property:
       tangent(softmax, x=lambda k, t, out, axis: k.softmax_backward(t, out, axis))
 
 The rule of an operation without a declaration, such as a user's, is transposed: the gradient is linear in its cotangent
-``u``, and the tangent along ``t`` is the derivative by ``u`` of ``t`` times the gradient. That is always right, and
+``u``, and the tangent along ``t`` is the derivative by ``u`` of ``t`` times the gradient. That is always correct, and
 costs about twice the gradient.
 """
 

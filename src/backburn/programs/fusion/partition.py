@@ -195,7 +195,7 @@ class Partition:
             repeated = self._repeated(space, step)
             group, needed = self._alone(space, [*repeated, step])
             if needed:
-                raise NotJoined("it reads a bool that another group makes")
+                raise NotJoined("it reads a bool that another group computes")
         read = [x.value for x in step.operands if isinstance(x, Operand) and x.extent is Extent.FULL]
         near = {*group.direct}
         if not group.is_update:  # updates are computed in place, alone
@@ -203,7 +203,7 @@ class Partition:
             near |= {other for other in readers if not other.is_update}
         candidates = sorted((g for g in near - needed if g.space == space), key=lambda g: -g.number)
         if step.is_reduction and step.extent is not Extent.ROW and not candidates:
-            raise NotJoined("it reduces what no group makes")
+            raise NotJoined("no group computes its operand")
         if step.extent is Extent.ROW and not step.is_reduction and not candidates and not needed:
             raise NotJoined(FEW)
         joined = False
@@ -246,11 +246,11 @@ class Partition:
                 group.outer.add(_whole(home[0]))
             if x.value.dtype.kind == "bool" and home is None:
                 if is_update or space.size <= MAX_ELEMENTS_ALONE:
-                    raise NotJoined("it reads a bool, which no call of a group makes")
+                    raise NotJoined("it reads a bool, which no group computes")
                 group.has_masks = True
             elif home is not None and x.value.dtype.kind == "bool":  # bools of a pass are floats, which only it has
                 if _whole(home[0]) not in group.direct:
-                    raise NotJoined("it reads a bool, which no call of a group makes")
+                    raise NotJoined("it reads a bool, which no group computes")
                 needed.add(_whole(home[0]))
         return group, needed
 
@@ -364,7 +364,7 @@ class Partition:
                 home = self.homes.get(self.root(x)) if isinstance(x, Variable) else None
                 if home is None:  # a mask, which a pass may read as floats
                     if not self._has_rows:
-                        raise NotJoined("it reads a bool, which no call of a group makes")
+                        raise NotJoined("it reads a bool, which no group computes")
                     continue
                 dtype = home[0].space.dtype
             dtypes.add(dtype)
