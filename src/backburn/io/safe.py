@@ -214,7 +214,7 @@ def _check(file: MappedFile, header: Mapping[str, Any], entries: Mapping[str, En
         raise FileFormatError(f"{file.where}: the file is damaged: the checksum of its metadata does not match")
     for entry in entries.values():
         if not kind_of(entry.dtype):
-            raise FileFormatError(f"{file.where}: {quoted(entry.name)} is {printable(entry.dtype)}, no dtype of tensors")
+            raise FileFormatError(f"{file.where}: {quoted(entry.name)} is {printable(entry.dtype)}, not a tensor dtype")
     if verify:
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(lambda entry: check_digest(file, entry, digests[entry.name]), entries.values()):
