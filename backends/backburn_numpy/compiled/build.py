@@ -201,7 +201,7 @@ def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = N
         # GCC stores wider vectors at aligned addresses of a stack that is aligned to 16 bytes, which crashes
         # (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=54412).
         chosen = dict(islice(chosen.items(), 1))
-    if compiler.is_zig:  # whose names have no hyphen, the sign before a feature to leave out
+    if compiler.is_zig:  # in whose names a hyphen would disable a feature
         names = {f"-march={name}": f"-mcpu={name.replace('-', '_')}" for name in chosen}
         chosen = {name: tuple(names.get(flag, flag) for flag in flags) for name, flags in chosen.items()}
     lowest = next(iter(chosen.values()))
@@ -282,7 +282,7 @@ def _hash(path: Path) -> str:
 
 
 def _run(command: list[str], target: Path) -> None:
-    """Run a command that is to make ``target``."""
+    """Run a command that creates ``target``."""
     command = [*command, "-o", str(target)]
     try:
         done = subprocess.run(

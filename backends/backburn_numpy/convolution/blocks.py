@@ -46,7 +46,7 @@ def flip_weight(weight: Array, groups: int) -> Array:
 
 
 def team(products: int) -> int:
-    """The number of threads that a kernel may take for so many multiplications."""
+    """The number of threads that a kernel may take for that many multiplications."""
     return available() if products >= tuning.CONV_MIN_PRODUCTS_FOR_THREADS else 1
 
 

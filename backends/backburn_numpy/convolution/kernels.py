@@ -1,4 +1,4 @@
-"""NumPy: convolutions by compiled kernels, which copy windows and call the BLAS library block by block.
+"""NumPy: convolutions by compiled kernels, which copy windows and call a BLAS product block by block.
 
 A thread processes its blocks without taking the GIL in between. Over three axes, without kernels, or with an unknown
 BLAS library, the caller falls back to NumPy (:mod:`backburn_numpy.ops.conv`).
@@ -53,7 +53,7 @@ class Geometry:
         self.size, self.stride, self.padding, self.dilation = size, stride, padding, dilation
         #: Multiplications in total.
         self.products = math.prod(places) * self.depth
-        #: Whether the kernels work on planes instead of matrix products (``is_thin`` in conv_im2col.c).
+        #: Whether the kernels work on planes instead of matrix products (``has_few_channels`` in C).
         self.is_thin = self.inputs == 1 and self.outputs < 4
         #: Whether windows are single elements, so that images are their own columns, and copying those of several
         #: examples side by side would take longer than packing the weight for each.
@@ -367,7 +367,7 @@ def _cut_bounds(examples: int, counts: Shape, depth: int, shares: int) -> Array:
 
 
 def _blocks(g: Geometry, least: int = 0, shares: int | None = None) -> list[Block]:
-    """The blocks of a convolution, whose columns share a product, for so many shares: by default, one per thread."""
+    """The blocks of a convolution, one product each, for ``shares`` shares: by default, one per thread."""
     if g.is_by_example and g.examples >= (shares or num_threads()):
         return [(slice(n, n + 1), slice(0, g.counts[0])) for n in range(g.examples)]
     return cut(g.examples, g.counts, g.depth, least, shares)

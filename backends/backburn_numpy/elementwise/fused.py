@@ -271,7 +271,7 @@ UPCASTS = {"float16": "half_to_float", "bfloat16": "bfloat16_to_float"}
 DOWNCASTS = {"float16": "float_to_half", "bfloat16": "float_to_bfloat16"}
 
 
-#: The passes that NumPy makes for each formula that has been called.
+#: NumPy's passes for each formula that has been called.
 _PASSES: dict[Formula, int] = {}
 
 

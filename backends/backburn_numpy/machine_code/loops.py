@@ -449,7 +449,7 @@ class _Assembly:
             a.vector("or", nans, nans, self._scratch)
 
     def _halves(self, to: int, x: int, bytes: int) -> None:
-        """The upper half of a vector of so many bytes."""
+        """The upper half of a vector of that many bytes."""
         if bytes == 16:
             self._assembler.vector("unpack_high", to, x, x, bytes=16)
         else:

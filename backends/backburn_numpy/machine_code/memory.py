@@ -56,7 +56,7 @@ def _protect(address: int, length: int) -> None:
 
 
 def _only_signed_code() -> bool:
-    """Whether macOS ends this process when it executes unsigned code, which ``mprotect`` does not tell.
+    """Whether macOS ends this process when it executes unsigned code, which ``mprotect`` does not report.
 
     That holds for a hardened process without ``com.apple.security.cs.allow-unsigned-executable-memory`` or
     ``disable-executable-page-protection``. ``csops`` with ``CS_OPS_STATUS``, 0, returns the flags of the process.

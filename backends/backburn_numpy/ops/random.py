@@ -241,7 +241,7 @@ def _fill_blocks(x: Array, key: int, offset: int, count: int, make: Callable[[Ar
 
 
 def _columns(key: int, offset: int, count: int, size: int) -> Columns:
-    """A function for the words of ``size`` rows of ``count``; a kernel makes only the words that are asked for."""
+    """A function for the words of ``size`` rows of ``count``; a kernel computes only the words requested."""
     fast = compiled.kernel("random_columns")
     if fast is None or offset + size * count >= WORDS:
         bits = words(key, offset, size * count + size * count % 2)[: size * count].reshape(size, count)

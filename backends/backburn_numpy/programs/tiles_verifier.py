@@ -220,7 +220,7 @@ class _Tile:
         for _, made, given in joined.calls:
             if any(finished.arrays.get(x, x) not in known for x in given if x not in finished.numbers):
                 raise Refused("code reads what it has not made")
-            if finished.extents[made] is Extent.FULL:  # a number of a row is known after it
+            if finished.extents[made] is Extent.FULL:  # values per row are known after the loop
                 known.add(made)
         if not {made for _, made, _ in joined.calls} >= {*joined.writes}:
             raise Refused("code does not make what it writes")

@@ -8,7 +8,7 @@ from backburn.conformance.samples.table import Array, booleans, case, integers, 
 
 
 def masked_select(x: Array, mask: Array) -> Array:
-    """The chosen elements of both, broadcast."""
+    """The selected elements, after broadcasting."""
     x, mask = np.broadcast_arrays(x, mask)
     return x[mask]
 
