@@ -297,7 +297,7 @@ def _adapter(
     expected = PARTS[: 3 if config["use_dora"] else 2]
     if parts.keys() != {*expected}:
         wrong = sorted({*expected} ^ parts.keys())
-        kind = "lacks" if wrong[0] in expected else "has no place for"
+        kind = "lacks" if wrong[0] in expected else "has an unexpected"
         raise FileFormatError(f"{where}: the adapter of {printable(name)} {kind} {wrong[0]}")
     rank = _number(config, "rank_pattern", "r", name)
     outputs, inputs = base.weight.shape
