@@ -1,9 +1,9 @@
-"""All-reduce of float32 among processes: backburn's sums in a fixed order, raw mpi4py and gloo of PyTorch, in turns.
+"""All-reduce of float32 among processes: backburn's sums in a fixed order, raw mpi4py and PyTorch's gloo, alternating.
 
-``python -m benchmarks.distributed [--ranks N] [--largest BYTES] [--seconds S] [--json FILE]`` starts the processes by
+``python -m benchmarks.distributed [--ranks N] [--largest BYTES] [--seconds S] [--json FILE]`` starts the processes with
 ``backburn launch``, compares the results, and prints microseconds and the ratios of backburn's time to the others',
-below 1 where backburn is faster. Each time is the median over rounds of the slowest process's; gloo is left out where
-there is no PyTorch.
+below 1 where backburn is faster. Each time is the slowest process's, as the median over rounds; gloo is left out
+without PyTorch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 #: Bytes of a buffer; the largest is --largest.
 SIZES = [4, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
-#: Turns of every function.
+#: Rounds, in each of which every function takes a turn.
 ROUNDS = 15
 
 
@@ -37,7 +37,7 @@ def steps_of(size: int) -> list[tuple[int, int]]:
 
 
 def gloo(rank: int, size: int, file: str) -> Any:
-    """PyTorch's module of collectives, begun with gloo; None without PyTorch."""
+    """PyTorch's module of collectives, initialized with gloo; None without PyTorch."""
     if importlib.util.find_spec("torch") is None:
         return None
     import torch
@@ -49,7 +49,7 @@ def gloo(rank: int, size: int, file: str) -> Any:
 
 
 def measure(functions: dict[str, Callable[[], Any]], comm: Any, seconds: float) -> dict[str, float]:
-    """The seconds of each function, in turns; the number of calls is agreed on by all processes."""
+    """The seconds per call of each function, alternating; all processes agree on the number of calls."""
     calls = {}
     for name, function in functions.items():
         function()

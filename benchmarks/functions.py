@@ -1,4 +1,4 @@
-"""Functions one by one, backburn's and PyTorch's in turns in one process.
+"""Functions one by one, backburn's and PyTorch's alternating in one process.
 
 ``python -m benchmarks.functions [PATTERN ...] [--side N] [--dtype D] [--threads N] [--json FILE]`` compares the results
 on matrices of N x N, and prints the ratios of the times, below 1 where backburn is faster: of a call, and of a call
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 Function = Callable[..., Any]
 #: The parts of a case: name, backburn's function, PyTorch's function.
 Parts = Iterator[tuple[str, Function, Function]]
-#: Cases by name, whose parts are made when they are measured.
+#: Cases by name; the parts of each are created when it is measured.
 Cases = Iterable[tuple[str, Callable[[], Parts]]]
 
 
@@ -52,7 +52,7 @@ def cases(n: int) -> Iterator[Case]:
     index, labels = draw.integers(0, n, (n, n)), draw.integers(0, n, n)
     vector = draw.normal(size=n)
 
-    # Functions with equal names in both.
+    # Functions with the same name in both frameworks.
     real = "abs exp expm1 sin cos tan sinh cosh tanh atan asinh erf erfc sigmoid square negative"
     positives = "log log1p log2 sqrt rsqrt reciprocal lgamma digamma"
     activations = "relu gelu silu elu selu celu mish softplus softsign hardtanh leaky_relu relu6 tanhshrink softshrink"
@@ -175,7 +175,7 @@ def cases(n: int) -> Iterator[Case]:
     for name, mine, peers, operands, leaves in other:
         yield Case(name, mine, peers, operands, leaves)
 
-    # Decompositions are not of a million elements.
+    # Decompositions of a million elements would take too long.
     m = min(n, 200)
     regular, definite = x[:m, :m] + 2 * m**0.5 * np.eye(m), x[:m, :m] @ x[:m, :m].T / m + np.eye(m)
     for name, operand in (("inv", regular), ("det", regular / m**0.5), ("cholesky", definite), ("eigvalsh", definite)):
@@ -193,7 +193,7 @@ def cases(n: int) -> Iterator[Case]:
 
 
 def steps(case: Case, dtype: str) -> Parts:
-    """The parts to time: a call, and a call with gradients where there are any. Raises where results differ."""
+    """The parts to time: a call, and a call with gradients if it has any. Raises where results differ."""
     import numpy as np
     import torch
 
@@ -231,7 +231,7 @@ def steps(case: Case, dtype: str) -> Parts:
 
 
 def in_turns(ours: Function, theirs: Function, seconds: float) -> tuple[float, float]:
-    """The least CPU time of a call of each, of as many runs in turns as take some ``seconds``."""
+    """The least CPU time per call of each function, over alternating runs for about ``seconds``."""
     repeats = 1
     while (took := _time(ours, repeats) + _time(theirs, repeats)) < seconds / 20:
         repeats *= 1 + max(1, min(9, int(seconds / 20 / max(took, 1e-9))))
@@ -261,7 +261,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
 
 def report(chosen: argparse.Namespace, columns: tuple[str, str], cases: Cases) -> None:
     """Measure the cases whose names match, and print a table of the parts that ``columns`` name."""
-    for library in ("BACKBURN", "OPENBLAS", "OMP", "MKL"):  # which read it when they are loaded
+    for library in ("BACKBURN", "OPENBLAS", "OMP", "MKL"):  # they read it when they are loaded
         os.environ[f"{library}_NUM_THREADS"] = str(chosen.threads)
     if chosen.threads == 1:
         os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"  # JAX's

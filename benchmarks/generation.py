@@ -1,14 +1,14 @@
-"""Language models and files of weights: generation, fine-tuning, saving and loading, ours against the libraries' own.
+"""Language models and files of weights: generation, fine-tuning, saving and loading, compared with other libraries.
 
-``python -m benchmarks.generation [PART ...] [--threads N] [--rounds N] [--json FILE]``. Every side is a process that
-works when it is asked to, in turns with the others, while these wait.
+``python -m benchmarks.generation [PART ...] [--threads N] [--rounds N] [--json FILE]``. Every side is a separate
+process; the sides work alternately, while the others wait.
 
-``generate``: a Llama of 88 million parameters goes on with prompts of 64 and 1,536 tokens, greedily; ours in float32
-and quantized, by the recorded step, transformers in float32. The table has the least time of a prompt, and the median
-and the least time of a token. ``qlora``: a training step of adapters on a quantized Llama, against one of all its
-parameters. ``save``: 1 GB of float32, ours with a checksum of each tensor and written through to the disk, against
-safetensors with and without ``fsync``. ``load``: a folder with 1 GB of bfloat16 shards into a model of float32, against
-safetensors' reader for PyTorch with its cast.
+``generate``: a Llama of 88 million parameters continues prompts of 64 and 1,536 tokens, greedily; ours in float32 and
+quantized, with the recorded step, transformers in float32. The table has the minimum time of a prompt, and the median
+and the minimum time of a token. ``qlora``: a training step of adapters on a quantized Llama, against one of all its
+parameters. ``save``: 1 GB of float32, ours with a checksum of each tensor and flushed to the disk, against safetensors
+with and without ``fsync``. ``load``: 1 GB of bfloat16 shards into a float32 model, against safetensors' reader for
+PyTorch with its cast.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def ours(scheme: str | None, folder: str) -> Answer:
 
 
 def transformers(folder: str) -> Answer:
-    """The same of transformers: its model, and its cache that grows."""
+    """The same with transformers: its model, and its growing cache."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -92,7 +92,7 @@ def transformers(folder: str) -> Answer:
 
 
 def timed(tokens: Any, count: int) -> tuple[float, list[float], list[int]]:
-    """The seconds of the first token, and of each after the next two, in which a step is recorded."""
+    """The seconds of the first token, and of each after the next two, which are recorded; and all tokens."""
     found, seconds = [], []
     for _ in range(count + 3):
         start = time.perf_counter()
@@ -105,7 +105,7 @@ def timed(tokens: Any, count: int) -> tuple[float, list[float], list[int]]:
 
 
 def trained(has_adapters: bool) -> Answer:
-    """The seconds of a step, and the peak of memory above what the imports take, in MB."""
+    """The seconds of a step, and the peak memory above that of the imports, in MB."""
     import numpy as np
 
     import backburn as bb
@@ -115,7 +115,7 @@ def trained(has_adapters: bool) -> Answer:
     before = _resident()
     with bb.use_backend("autodiff(capture(numpy))"):
         model: Any
-        if has_adapters:  # as a user has it: the quantized model comes from a file, and was never there in floats
+        if has_adapters:  # as for a user: the quantized model is read from a file, and never existed in floats
             with tempfile.TemporaryDirectory() as folder:
                 part_of_another_process(folder)
                 model = bb.models.from_pretrained(folder)
@@ -151,7 +151,7 @@ def part_of_another_process(folder: str) -> None:
 
 
 def write_quantized(folder: str) -> None:
-    """Write a Llama whose projections have 4 bits."""
+    """Write a Llama with projections in 4 bits."""
     import backburn as bb
 
     model = bb.models.Llama(bb.models.LlamaConfig(**TRAINED))
@@ -162,7 +162,7 @@ def write_quantized(folder: str) -> None:
 
 
 def _peak() -> float:
-    """The most memory that the process ever had, in MB, without that of the process that started it."""
+    """The peak memory of this process, in MB, without that of the process that started it."""
     try:
         lines = Path("/proc/self/status").read_text("utf-8").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6
@@ -171,7 +171,7 @@ def _peak() -> float:
 
 
 def saved(side: str, folder: str) -> Answer:
-    """The seconds of saving, and the most memory that the process ever had, in MB."""
+    """The seconds of saving, and the peak memory of the process, in MB."""
     import numpy as np
 
     arrays = {f"layers.{i}.weight": np.full((ROWS, WIDTH), i, np.float32) for i in range(TENSORS)}
@@ -198,14 +198,14 @@ def saved(side: str, folder: str) -> Answer:
         save()
         seconds = time.perf_counter() - start
         path.unlink()
-        os.sync()  # what one side has left to be written is not the next one's work
+        os.sync()  # so that the next side does not pay for this side's unwritten data
         return seconds, _peak()
 
     return run
 
 
 def loaded(is_ours: bool, folder: str) -> Answer:
-    """The seconds of loading, and the most memory that the process ever had, in MB."""
+    """The seconds of loading, and the peak memory of the process, in MB."""
     shards = Path(folder) / "shards"
     if is_ours:
         import backburn as bb
@@ -247,7 +247,7 @@ def write_shards(folder: Path) -> None:
 
 
 def build(side: str, folder: str) -> Answer:
-    """What a side does."""
+    """The function that answers the requests to a side."""
     if side in SCHEMES:
         return ours(SCHEMES[side], folder)
     if side == "transformers":
@@ -260,7 +260,7 @@ def build(side: str, folder: str) -> Answer:
 
 
 def work(side: str) -> None:
-    """Answer requests, one line each: the folder, and then the arguments of what the side does."""
+    """Answer requests, one line each: the folder, and then arguments of the side's function."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     answer = build(side, json.loads(sys.stdin.readline())[0])
@@ -283,7 +283,7 @@ def in_turns(part: str, folder: str, threads: int, rounds: int) -> dict[str, dic
                     for side in sides:
                         found[side.name].append(side.ask(length, NEW))
                 if found["float32"][0][2] != found["transformers"][0][2]:
-                    raise SystemExit("other tokens than those of transformers")
+                    raise SystemExit("generate: our tokens differ from those of transformers")
                 for name, answers in found.items():
                     each = [seconds for _, some, _ in answers[1:] for seconds in some]
                     figures.setdefault(name, {}).update(
@@ -306,7 +306,7 @@ def in_turns(part: str, folder: str, threads: int, rounds: int) -> dict[str, dic
 
 
 def print_table(part: str, figures: dict[str, dict[str, float]]) -> None:
-    """Print the figures of a part and their ratios to the last side's: of times, so that less than 1 is faster."""
+    """Print the figures of a part and their ratios to the last side's, below 1 where less time or memory is used."""
     names = [*next(iter(figures.values()))]
     last = figures[PARTS[part][-1]]
     print(f"\n| {part} | {' | '.join(names)} |\n|---{'|---:' * len(names)}|")

@@ -220,7 +220,7 @@ def scan_torch() -> Figures:
 
     def function(a: Any, b: Any, x: Any, h: Any) -> Any:
         states = []
-        # The gradient of unbind is one stack; with an index per step it would be quadratic in the steps.
+        # The gradient of unbind is one stack; that of indexing per step would be quadratic in the steps.
         for a_t, fed in zip(a.unbind(), (b * x).unbind(), strict=True):
             h = a_t * h + fed
             states.append(h)

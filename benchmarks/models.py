@@ -1,8 +1,8 @@
-"""Models: training steps of backburn and of PyTorch from the same weights, in turns in one process.
+"""Models: training steps of backburn and of PyTorch from the same weights, alternating in one process.
 
 ``python -m benchmarks.models [PATTERN ...] [--capture] [--threads N] [--json FILE]`` compares the losses of four steps
 with AdamW, and prints the ratios of the times, below 1 where backburn is faster: of the loss, and of a whole step. With
-``--capture``, backburn's step is recorded and replayed (``bb.capture``); PyTorch runs as it is.
+``--capture``, backburn's step is recorded and replayed (``bb.capture``); PyTorch runs eagerly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Model = tuple[Any, Callable[[], Any]]
 
 
 class Framework(NamedTuple):
-    """The modules and functions of a framework, and those that have different names in the two frameworks."""
+    """The modules and functions of a framework; those whose names differ between the frameworks are separate fields."""
 
     nn: Any
     functions: Any
@@ -182,7 +182,7 @@ def autoencoder(f: Framework) -> Model:
 
 
 def q_learning(f: Framework) -> Model:
-    """The Huber loss of the values of chosen actions, 128 observations."""
+    """The Huber loss of the values of chosen actions, on 128 observations."""
     n = f.nn
     model = n.Sequential(n.Linear(16, 128), n.ReLU(), n.Linear(128, 128), n.ReLU(), n.Linear(128, 6))
     x, actions, goals = f.normal(128, 16), f.integers(6, 128), f.normal(128, seed=1)

@@ -1,9 +1,9 @@
-"""What passes compute, recorded, against PyTorch (eager, compiled) and JAX (compiled).
+"""Recorded functions that passes compute, against PyTorch (eager, compiled) and JAX (compiled).
 
 ``python -m benchmarks.passes [PATTERN ...] [--seconds S] [--sides SIDE ...] [--odd] [--json FILE]``. Every side is a
-process of one thread that works when it is asked to, in turns with the others, while these wait. The table holds the
-median processor time in milliseconds, and the ratio of ours to the best peer's, with its least and greatest value over
-the turns. ``--odd`` takes widths that no vector divides.
+process of one thread; the sides run alternately, while the others wait. The table has the median CPU time in
+milliseconds, and the ratio of ours to the best peer's, with its minimum and maximum over the rounds. ``--odd`` takes
+widths that are not multiples of a vector's length.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SIDES = ("captured", "torch", "compiled", "jax")
 
 
 class Case(NamedTuple):
-    """A function of names and arrays, the arrays, and for how many of them there are gradients.
+    """A function of a namespace and arrays, the arrays, and how many of them get gradients.
 
-    A value that is no number has as cotangent the last array.
+    If the value is not a scalar, the last array is its cotangent.
     """
 
     function: Callable[..., Any]
@@ -44,7 +44,7 @@ def chain(k: Any, x: Any, approximate: str = "tanh") -> Any:
 
 
 def head(k: Any, x: Any, scale: Any, bias: Any, labels: Any) -> Any:
-    """Layer norm, softmax, logarithm and pick."""
+    """Layer norm, softmax, and the logarithm of the picked entries."""
     shares = k.softmax(k.layer_norm(x, scale, bias))
     return -k.log(k.pick(shares + 1e-9, labels)).mean()
 
@@ -56,7 +56,7 @@ def outer(k: Any, x: Any, y: Any) -> Any:
 
 
 def ten(k: Any, x: Any) -> Any:
-    """Ten operations, and one more."""
+    """Ten element-wise operations, and one more."""
     y = x * 1.5 + 0.5
     z = y * y - x
     return k.exp(-k.abs(z)) * y / (k.abs(z) + 1.0) + x
@@ -172,11 +172,11 @@ def of_jax(case: Case, arrays: tuple[Any, ...]) -> Callable[[], Any]:
 
 
 def work(side: str) -> None:
-    """Answer requests, one line each: build a case, or the processor time of so many runs."""
+    """Answer requests, one line each: build a case, or measure the CPU time of a number of runs."""
     import numpy as np
 
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # a compiler's words go to the standard error
+    os.dup2(2, 1)  # a compiler's output goes to standard error
     step: Callable[[], Any] = int
     for line in sys.stdin:
         request = json.loads(line)
@@ -199,17 +199,17 @@ def work(side: str) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-# ---- all sides in turns ----
+# ---- all sides, alternating ----
 
 
 def compare(name: str, is_odd: bool, chosen: Sequence[str], seconds: float) -> tuple[str, dict[str, float]]:
-    """A line of the table, and the milliseconds of each side, in processes that do nothing else."""
+    """A line of the table, and the milliseconds of each side, measured in separate processes."""
     times: dict[str, list[float]] = {side: [] for side in chosen}
     sides = [Side(side, 1, "benchmarks.passes") for side in chosen]
     try:
         values = {side.name: side.ask("build", name, is_odd) for side in sides}
         if not all(math.isclose(value, values[chosen[0]], rel_tol=1e-3, abs_tol=0.1) for value in values.values()):
-            raise SystemExit(f"{name}: {values} are the sums of the results")
+            raise SystemExit(f"{name}: the results of the sides differ; their sums are {values}")
         repeats = {side.name: max(1, round(0.2 / side.ask("time", 3))) for side in sides}
         end = time.perf_counter() + seconds * len(sides)
         while time.perf_counter() < end or len(times[chosen[0]]) < 5:
@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("patterns", nargs="*", default=["*"], metavar="PATTERN")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each side of a case, about")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
-    parser.add_argument("--odd", action="store_true", help="sizes that no vector divides")
+    parser.add_argument("--odd", action="store_true", help="sizes that are not multiples of a vector's length")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", choices=SIDES, help=argparse.SUPPRESS)
     chosen = parser.parse_args()

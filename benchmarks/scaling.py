@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.scaling [--ranks N] [--hidden H] [--rows R] [--rounds K] [--seconds S] [--json FILE]`` trains a
 perceptron 784-H-H-10 by SGD with momentum, with R rows and one thread for each process. Programs of one process and of
-several take turns, each started by ``backburn launch``; a round's time is the least of its stretches. Printed are the
+several alternate, each started by ``backburn launch``; a round's time is the least of its stretches. It prints the
 median milliseconds of a step and the efficiency: the time of one process with R rows, divided by that of N processes
 with R rows each, 1 where communication costs nothing. PyTorch is left out where it is not installed.
 """
@@ -54,7 +54,7 @@ def ours(ranks: int, hidden: int, rows: int) -> tuple[Callable[[], Any], Callabl
 
 
 def theirs(ranks: int, hidden: int, rows: int, file: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """PyTorch's step, and its agreement."""
+    """PyTorch's step, and a function that agrees on a number."""
     import torch
     import torch.distributed as dist
     from torch import nn
@@ -90,7 +90,7 @@ def theirs(ranks: int, hidden: int, rows: int, file: str) -> tuple[Callable[[], 
 
 
 def on_each_rank(options: argparse.Namespace) -> None:
-    """Measure one kind of program; the first process writes the seconds of a step to the file of results."""
+    """Measure one program; the first process writes the seconds of a step to ``options.file``."""
     from backburn.communicators import launched
 
     sizes = options.ranks, options.hidden, options.rows
@@ -110,7 +110,7 @@ def on_each_rank(options: argparse.Namespace) -> None:
         Path(options.file).write_text(str(best), encoding="utf-8")
     if options.peer:
         agree(0)
-        os._exit(0)  # gloo's threads abort in some processes that end otherwise
+        os._exit(0)  # with a normal exit, gloo's threads abort in some processes
 
 
 def seconds_of(options: argparse.Namespace, ranks: int, peer: bool) -> float:

@@ -1,8 +1,8 @@
 """What ``sharded`` adds to a call and to a training step: ``python -m benchmarks.sharding [--json FILE]``.
 
-Calls are on float32 tensors of 4 by 8 elements, in microseconds, the least of many short runs; those of two shards have
-both shards in this process. A step is that of an MLP of 784, 1024, 1024 and 10 features on 128 rows with AdamW; the
-backends take turns, and the medians count.
+Calls are on float32 tensors of 4 by 8 elements, in microseconds, the minimum of many short runs; two shards are both in
+this process. A step is that of an MLP of 784, 1024, 1024 and 10 features on 128 rows with AdamW; the backends
+alternate, and the medians are compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Calls = dict[str, Callable[[], Any]]
 
 
 def calls(k: Any, cut: bool) -> Calls:
-    """Calls of a backend, with the rows of the first operand cut."""
+    """Calls of a backend; with ``cut``, the rows of the first operand are split."""
 
     def rows(x: Any) -> Any:
         return k.cut(x, 0) if cut else x
@@ -76,7 +76,7 @@ def stepper(backend: str) -> Callable[[], float]:
 
 
 def of_steps(rounds: int) -> dict[str, float]:
-    """The median time of a step on each backend, in turns."""
+    """The median time of a step on each backend, alternating."""
     steps = {spec: stepper(spec) for spec in ("autodiff(numpy)", "autodiff(sharded(numpy, dp=1))")}
     times: dict[str, list[float]] = {spec: [] for spec in steps}
     for number in range(rounds + 5):
@@ -88,10 +88,10 @@ def of_steps(rounds: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print, and write a file if it is asked for."""
+    """Measure, print, and write a file if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=100, help="training steps of each backend")
-    parser.add_argument("--json", type=Path, help="write the numbers here, too")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     columns, steps = of_calls(), of_steps(options.rounds)
     print(f"{'call':<26} {'numpy':>8} {'dp=1':>8} {'more':>8} {'dp=2':>8}  us")

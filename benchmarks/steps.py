@@ -1,10 +1,10 @@
 """Training steps and loops, ours recorded or not, against PyTorch (eager, tuned, compiled) and JAX (compiled).
 
 ``python -m benchmarks.steps [PATTERN ...] [--threads N] [--seconds S] [--sides SIDE ...] [--odd] [--json FILE]``. Every
-side is a process that runs one step at a time when it is asked to, in turns with the others, while these wait. A step
-is a forward pass, a backward pass and the update. The losses of the fourth step must agree. The table holds the median
-wall time of a step in milliseconds, and the ratios of the recorded step to the best peer's, and of the step that is not
-recorded to PyTorch's eager one. ``--odd`` takes widths that no vector divides.
+side is a separate process; the sides run alternately, while the others wait. A step is a forward pass, a backward pass
+and the update. The losses of the fourth step must agree. The table has the median wall time of a step in milliseconds,
+and the ratios of the recorded step to the best peer's, and of the unrecorded step to PyTorch's eager one. ``--odd``
+takes widths that are not multiples of a vector's length.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Step = Callable[[], float]
 
 
 class Training(NamedTuple):
-    """A model that learns: its loss for a framework, its optimizer, and its loss in JAX."""
+    """A training step: the model and its loss for a framework, its optimizer, and its loss in JAX."""
 
     model: Callable[..., Model]
     optimizer: str
@@ -40,21 +40,21 @@ class Training(NamedTuple):
     """A function of the parameters by their names."""
     sizes: tuple[dict[str, int], dict[str, int]]
     tuned: Callable[..., Model] | None = None
-    """PyTorch's own way, where it is another."""
+    """PyTorch's faster model, where it has one."""
     is_image: bool = False
     """Whether tuning means channels last."""
 
 
 class Loop(NamedTuple):
-    """The value and the gradients of a function of arrays."""
+    """A function of arrays, of which the value and the gradients are computed."""
 
     arrays: Callable[..., Sequence[Any]]
     function: Callable[..., Any]
-    """Of our namespace or PyTorch's, and the arrays."""
+    """A function of our namespace or PyTorch's, and of the arrays."""
     jax: Callable[..., Any] | None
     sizes: tuple[dict[str, int], dict[str, int]]
     is_compiled: bool = True
-    """Whether ``torch.compile`` ends within minutes."""
+    """Whether ``torch.compile`` finishes within minutes."""
 
 
 # ---- models ----
@@ -144,7 +144,7 @@ def jax_gpt(layers: int, width: int, batch: int, tokens: int, vocabulary: int) -
 
 
 def embedding(f: Framework, count: int, width: int, ids: int) -> Model:
-    """Rows of a table, weighed."""
+    """A weighted sum of rows of a table."""
     model, chosen, weights = f.nn.Embedding(count, width), f.integers(count, ids), f.normal(ids, width)
     return model, lambda: (model(chosen) * weights).sum()
 
@@ -171,7 +171,7 @@ def lstm(f: Framework, steps: int, batch: int, inputs: int, hidden: int) -> Mode
 
 
 def lstm_layer(f: Framework, steps: int, batch: int, inputs: int, hidden: int) -> Model:
-    """The layer."""
+    """One LSTM layer instead of the loop."""
     layer, x = f.nn.LSTM(inputs, hidden), f.normal(steps, batch, inputs)
     goal = f.normal(batch, hidden, seed=1)
     return layer, lambda: ((layer(x)[0] - goal) ** 2.0).mean()
@@ -209,7 +209,7 @@ def jax_convolution(x: Any, w: Any, weights: Any) -> Any:
 
 
 def convolution(b: Any, x: Any, w: Any, weights: Any) -> Any:
-    """A convolution, weighed."""
+    """A weighted sum of a convolution."""
     convolve = b.nn.functional.conv if b.__name__ == "backburn" else b.nn.functional.conv2d
     return (convolve(x, w, padding=1) * weights).sum()
 
@@ -235,7 +235,7 @@ def jax_recurrence(a: Any, x: Any) -> Any:
 
 
 def chain(b: Any, w: Any, x: Any, steps: int) -> Any:
-    """``tanh(h * w + x)`` again and again."""
+    """``tanh(h * w + x)``, repeated."""
     h = x
     for _ in range(steps):
         h = b.tanh(h * w + x)
@@ -243,7 +243,7 @@ def chain(b: Any, w: Any, x: Any, steps: int) -> Any:
 
 
 def long_chain(b: Any, x: Any, steps: int) -> Any:
-    """``h * 0.999 + x`` again and again: two operations a step."""
+    """``h * 0.999 + x``, repeated: two operations a step."""
     h = x
     for _ in range(steps // 2):
         h = h * 0.999 + x
@@ -319,7 +319,7 @@ CASES: dict[str, Training | Loop] = {
 
 
 def first_values(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Parameters by name, alike on every side: matrices scaled by their inputs, vectors of ones and zeros."""
+    """Parameters by name, equal on every side: matrices scaled by their inputs, vectors of ones and zeros."""
     import numpy as np
 
     values = {}
@@ -468,7 +468,7 @@ def build(side: str, name: str, is_odd: bool) -> Step | None:
 def work(side: str) -> None:
     """Answer requests, one line each: build a case, or time steps."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # a compiler's words go to the standard error
+    os.dup2(2, 1)  # a compiler's output goes to standard error
     step: Step | None = None
     if side in ("torch", "tuned", "compiled"):
         import torch
@@ -488,7 +488,7 @@ def work(side: str) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-# ---- all sides in turns ----
+# ---- all sides, alternating ----
 
 
 class Side:
@@ -522,14 +522,14 @@ class Side:
 
 
 def compare(name: str, is_odd: bool, chosen: Sequence[str], threads: int, seconds: float) -> dict[str, float]:
-    """The median time of a step of each side that takes part, measured in turns."""
+    """The median time of a step of each side that takes part, alternating."""
     sides = [Side(side, threads) for side in chosen]
     try:
         losses = {side: side.ask("build", name, is_odd) for side in sides}
         taking = [side for side in sides if losses[side] is not None]
         for side in taking:
             if not math.isclose(losses[side], losses[taking[0]], rel_tol=5e-3, abs_tol=1e-4):
-                raise SystemExit(f"{name}: { ({s.name: losses[s] for s in taking}) } is the loss of the fourth step")
+                raise SystemExit(f"{name}: losses of the fourth step differ: { ({s.name: losses[s] for s in taking}) }")
         repeats = {side: max(1, round(0.05 / side.ask("time", 3))) for side in taking}
         times: dict[Side, list[float]] = {side: [] for side in taking}
         end = time.perf_counter() + seconds * len(taking)
@@ -550,7 +550,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=5.0, help="for each side of a case, about")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
-    parser.add_argument("--odd", action="store_true", help="sizes that no vector divides")
+    parser.add_argument("--odd", action="store_true", help="sizes that are not multiples of a vector's length")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", choices=SIDES, help=argparse.SUPPRESS)
     chosen = parser.parse_args()

@@ -1,7 +1,7 @@
 """The overhead of ``train.fit`` over the same loop by hand, for steps of about 1 ms and 20 ms.
 
-Run with ``python -m benchmarks.training``. Epochs of both alternate, and the quickest of each is compared, in processor
-time, since other processes do not slow that down.
+Run with ``python -m benchmarks.training``. Epochs of both alternate, and the quickest of each is compared, in CPU time,
+which other processes affect less.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def model_of(hidden: int) -> nn.Sequential:
 
 
 def by_hand(hidden: int, batches: Any) -> Callable[[], float]:
-    """An epoch as one writes it without a trainer."""
+    """An epoch written by hand."""
     model, optimizer, epoch = model_of(hidden), optim.Adam(1e-3), 0
 
     def run() -> float:
@@ -56,7 +56,7 @@ def by_hand(hidden: int, batches: Any) -> Callable[[], float]:
 
 
 def by_trainer(hidden: int, batches: Any) -> Callable[[], float]:
-    """An epoch of a trainer."""
+    """An epoch run by a trainer."""
     trainer = train.Trainer(model_of(hidden), loss, batches, optimizer=optim.Adam(1e-3), progress=False)
     return lambda: trainer.run_epoch()["loss"]
 
@@ -86,7 +86,7 @@ def main() -> None:
     options = parser.parse_args()
     for name, (hidden, size, steps) in SIZES.items():
         hand, fit = compared(hidden, size, steps, options.rounds)
-        more = f"{100 * (fit / hand - 1):+.2f} %, and at most {BARS[name]} % is meant"
+        more = f"{100 * (fit / hand - 1):+.2f} %, target at most {BARS[name]} %"
         print(f"{name:>5}: by hand {hand:.3f} ms, fit {fit:.3f} ms, {more}")
 
 

@@ -1,10 +1,10 @@
-"""Derivatives of functions: backburn's transforms and those of ``torch.func`` or JAX in turns in one process.
+"""Derivatives of functions: backburn's transforms and those of ``torch.func`` or JAX, alternating in one process.
 
 ``python -m benchmarks.transforms [PATTERN ...] [--peer NAME] [--capture] [--threads N] [--json FILE]`` compares the
 results for a network of two layers, ``tanh(x @ w + b) @ v``, and prints the ratios of the times, below 1 where backburn
 is faster: with 64 inputs, units and examples, and with 256, or with 61 and 251 (``--odd``). JAX's functions are
-compiled before, by ``jax.jit``; ``jax-eager`` calls them as they are. With ``--capture``, backburn's are recorded and
-replayed (``bb.capture``).
+compiled beforehand, by ``jax.jit``; ``jax-eager`` calls them uncompiled. With ``--capture``, backburn's are recorded
+and replayed (``bb.capture``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Framework(NamedTuple):
     vmap: Callable[..., Any]
     """With the axes of the arguments, 0 or None, by position."""
     prepared: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f
-    """A function of trees as it is timed: it returns when its result is there."""
+    """The function of trees to time, which returns once its result is computed."""
 
 
 def ours(is_captured: bool = False) -> Framework:
@@ -80,7 +80,7 @@ PEERS: dict[str, Callable[[], Framework]] = {
 
 
 def network(f: Framework, model: Tree, x: Any) -> Any:
-    """One number for each example, or for one."""
+    """One number per example, for a batch or a single example."""
     return (f.functions.tanh(x @ model["w"] + model["b"]) * model["v"]).sum(-1)
 
 
@@ -101,7 +101,7 @@ def trace(f: Framework, matrix: Any) -> Any:
     return f.functions.diagonal(matrix).sum()
 
 
-#: Each gives a tree or a tensor for a framework, a model, examples, and what to predict for them.
+#: Functions of a framework, a model, examples and their targets; each returns a tree or a tensor.
 CASES: dict[str, Callable[[Framework, Tree, Any, Any], Any]] = {
     "gradient": lambda f, m, x, y: f.grad(partial(loss, f))(m, x, y),
     "gradient of each example": lambda f, m, x, y: f.vmap(f.grad(partial(loss, f)), None, 0, 0)(m, x, y),
@@ -122,13 +122,13 @@ CASES: dict[str, Callable[[Framework, Tree, Any, Any], Any]] = {
 
 
 def in_tasks(x: Any, y: Any) -> tuple[Any, Any]:
-    """The examples of 8 tasks, as many as each may have."""
+    """The examples divided into 8 tasks of equal size."""
     each = len(y) // 8
     return x[: 8 * each].reshape((8, each, x.shape[1])), y[: 8 * each].reshape((8, each))
 
 
 def parts(name: str, peer: str, sizes: tuple[str, str], is_captured: bool = False) -> Parts:
-    """The two sizes. Raises where the results differ."""
+    """The calls to time at the two sizes. Raises where the results differ."""
     import numpy as np
 
     for part in sizes:
@@ -153,7 +153,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--peer", default="torch", choices=PEERS)
     parser.add_argument("--capture", action="store_true", help="replay backburn's functions")
-    parser.add_argument("--odd", action="store_true", help="take sizes that no vector divides")
+    parser.add_argument("--odd", action="store_true", help="take sizes that are not multiples of a vector's length")
     chosen = parser.parse_args()
     sizes = ("61", "251") if chosen.odd else ("64", "256")
     report(chosen, sizes, ((name, partial(parts, name, chosen.peer, sizes, chosen.capture)) for name in CASES))

@@ -11,8 +11,8 @@ project = "backburn"
 author = "The backburn authors"
 copyright = "The backburn authors"
 version = release = installed_version("backburn")
-#: The changelog has changes under *Unreleased*: the pages describe more than any release.
 changelog = (Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
+#: Whether the changelog has changes under *Unreleased*: the pages then describe more than any release.
 unreleased = re.search(r"^## Unreleased\n(?!\s*## )", changelog, re.MULTILINE) is not None
 
 extensions = [
@@ -34,8 +34,8 @@ extensions = [
 exclude_patterns = ["_build", "_ext"]
 
 html_theme = "furo"
-# A page of the reference begins with a list of its names. In tables of contents, which each page has a copy of, they
-# would take three times as long as all the rest of the build.
+# Each page of the reference begins with a list of its names. Adding these to the tables of contents, which every page
+# repeats, would take three times as long as the rest of the build.
 toc_object_entries = False
 html_title = f"backburn {release}{', unreleased' if unreleased else ''}"
 html_static_path = ["_static", "images/logo-light.svg", "images/logo-dark.svg"]
@@ -66,5 +66,5 @@ autosummary_generate = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 
-# Pages are run here; the examples in docstrings are run by pytest, which reaches the private ones too.
+# Examples on pages run here; those in docstrings run under pytest, which also reaches private names.
 doctest_test_doctest_blocks = ""

@@ -34,7 +34,7 @@ INT4 = "qint4_symmetric_block32_float16"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: bytes of the file and of all tensors in memory, accuracy, images per second."""
+    """A row of the table: bytes of the file and of all tensors in memory, accuracy, images per second."""
 
     name: str
     file: int
@@ -44,7 +44,7 @@ class Row:
 
 
 def accuracy(model: Module, images: np.ndarray, labels: np.ndarray) -> float:
-    """The share of images that the model classifies correctly."""
+    """The fraction of images that the model classifies correctly."""
     model.eval()
     with no_grad():
         logits = model(bb.asarray(images.reshape(len(images), -1)))
@@ -52,7 +52,7 @@ def accuracy(model: Module, images: np.ndarray, labels: np.ndarray) -> float:
 
 
 def speed(model: Module, images: np.ndarray) -> float:
-    """Images per second, all at once; the best of some runs."""
+    """Images per second in one batch; the best of 20 runs."""
     x, seconds = bb.asarray(images.reshape(len(images), -1)), []
     with no_grad():
         for _ in range(20):
@@ -63,7 +63,7 @@ def speed(model: Module, images: np.ndarray) -> float:
 
 
 def measured(name: str, model: Module, images: np.ndarray, labels: np.ndarray) -> Row:
-    """A model's line of the table."""
+    """The model's row of the table."""
     state = model.state_dict()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.safetensors")
@@ -74,7 +74,7 @@ def measured(name: str, model: Module, images: np.ndarray, labels: np.ndarray) -
 
 
 def show(rows: list[Row]) -> None:
-    """Print the table; shares are those of the first line."""
+    """Print the table; shares are relative to the first row."""
     print(f"{'':34} {'file':>8} {'share':>6} {'memory':>8} {'share':>6} {'accuracy':>8} {'images/s':>9}")
     for r in rows:
         shares = r.file / rows[0].file, r.memory / rows[0].memory
@@ -82,7 +82,7 @@ def show(rows: list[Row]) -> None:
 
 
 def draw(rows: list[Row], path: str) -> None:
-    """The table as three bar charts."""
+    """Plot the table as three bar charts."""
     import matplotlib
 
     matplotlib.use("svg" if path.endswith(".svg") else "agg")
@@ -104,7 +104,7 @@ def draw(rows: list[Row], path: str) -> None:
 
 
 def adapt(base: Module, train: Distorted, held_out_images: np.ndarray, labels: np.ndarray, epochs: int) -> None:
-    """The quantized network stays as it is; only adapters of rank 8 learn to read digits that lie on their side."""
+    """Train adapters of rank 8 on digits rotated by 90 degrees; the quantized network stays unchanged."""
     turned, held_out = (np.ascontiguousarray(np.rot90(x, axes=(1, 2))) for x in (train.images, held_out_images))
     adapted = add_adapters(base, rank=8)
     optimizer = Adam(3e-3)
@@ -122,7 +122,7 @@ def adapt(base: Module, train: Distorted, held_out_images: np.ndarray, labels: n
 def main() -> None:
     """Train, quantize, compare, adapt."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=100, help="of training; adapting takes half as many")
+    parser.add_argument("--epochs", type=int, default=100, help="epochs of training; half as many for adapters")
     parser.add_argument("--plot", metavar="FILE", help="draw the table")
     options = parser.parse_args()
 

@@ -44,7 +44,7 @@ def pytest_in(suite: Path, *arguments: str) -> str:
 
 
 def main() -> int:
-    """Run the suite; the exit code is 0 if all tests pass but the exceptions."""
+    """Run the suite; the exit code is 0 if all tests except the exceptions pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", type=Path, help="the checkout of the suite, at its tag 2026.02.26, with submodules")
     parser.add_argument("--examples", type=int, default=3, help="examples for each property (3)")
@@ -59,9 +59,9 @@ def main() -> int:
     counts = dict.fromkeys(("passed", "failed", "error", "xfailed", "xpassed", "skipped"), 0)
     counts.update({word: int(n) for n, word in re.findall(r"(\d+) (\w+)", output.splitlines()[-1]) if word in counts})
     run = sum(counts.values()) - counts["skipped"]
-    print(f"{counts['passed'] + counts['xpassed']} of {run} tests that ran passed, {counts['failed']} failed, and")
-    print(f"{counts['xfailed']} failed that are listed as exceptions ({counts['xpassed']} more are, and passed).")
-    print(f"{counts['skipped']} are skipped by the suite.")
+    print(f"{counts['passed'] + counts['xpassed']} of {run} tests passed, {counts['failed']} failed, and")
+    print(f"{counts['xfailed']} listed exceptions failed ({counts['xpassed']} other exceptions passed).")
+    print(f"{counts['skipped']} were skipped by the suite.")
     return int(counts["failed"] + counts["error"] > 0)
 
 

@@ -1,10 +1,10 @@
 """Build the source distribution and the wheels of every platform, and check them; ``nox -s wheels`` calls it.
 
-``python tools/build_wheels.py [--out FOLDER] [TARGET ...]``. Targets are zig's names for machines, those of ``TARGETS``
-in the kernels' ``build.py``; all of them by default. Each wheel has the kernels of every instruction set of its
-platform, compiled by ``ziglang`` on this machine from the source distribution, is compressed by ``zopflipy``, and is
-refused if it lacks one, is larger than 2.9 MB, or fails ``twine check --strict``, ``check-wheel-contents`` or, on
-Linux, auditwheel's policy.
+``python tools/build_wheels.py [--out FOLDER] [TARGET ...]``. Targets are zig's names for platforms, those of
+``TARGETS`` in the kernels' ``build.py``; all of them by default. Each wheel contains the kernels for every instruction
+set of its platform, compiled by ``ziglang`` on this machine from the source distribution, is compressed by
+``zopflipy``, and is refused if kernels are missing, if it is larger than 2.9 MB, or if it fails ``twine check
+--strict``, ``check-wheel-contents`` or, on Linux, auditwheel's policy.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def load_build() -> Any:
-    """The kernels' ``build.py``, without the packages that it is in."""
+    """The kernels' ``build.py``, imported without the package that contains it."""
     spec = importlib.util.spec_from_file_location("build_kernels", ROOT / COMPILED / "build.py")
     assert spec is not None
     assert spec.loader is not None
@@ -70,7 +70,7 @@ def load_build() -> Any:
 
 
 def made_by(kind: str, source: Path, out: Path, **variables: str) -> Path:
-    """Build a distribution with the packages that are installed here; the file that was made."""
+    """Build a distribution with the packages that are installed here; the built file."""
     with TemporaryDirectory(dir=out) as folder:
         run("build", f"--{kind}", "--no-isolation", "--outdir", folder, source, **variables)
         (made,) = Path(folder).iterdir()
@@ -78,8 +78,8 @@ def made_by(kind: str, source: Path, out: Path, **variables: str) -> Path:
 
 
 def compress(wheel: Path) -> None:
-    """Write a wheel's files anew, in their order and in the same format, a thirtieth smaller than zlib makes them."""
-    zopfli = importlib.import_module("zopfli")  # of the package zopflipy; other users of this module need none
+    """Recompress a wheel's files, in the same order and format, to a size a thirtieth smaller than zlib's."""
+    zopfli = importlib.import_module("zopfli")  # from the package zopflipy, which only this function needs
     smaller = wheel.with_suffix(".smaller")
     with zipfile.ZipFile(wheel) as before, zopfli.ZipFile(smaller, "w", zipfile.ZIP_DEFLATED) as after:
         for info in before.infolist():
@@ -92,7 +92,7 @@ def check_contents(wheel: Path, levels: set[str]) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     kernels = {Path(name).name.rsplit("-", 2)[0] for name in names if name.endswith(".kernels")}
     assert kernels == levels, f"{wheel.name} has kernels of {sorted(kernels)}, not of {sorted(levels)}"
-    assert not [name for name in names if name.endswith((".c", ".h"))], f"{wheel.name} has sources of what is compiled"
+    assert not [name for name in names if name.endswith((".c", ".h"))], f"{wheel.name} contains C sources"
     missing = PACKAGES - {name.partition("/")[0] for name in names}
     assert not missing, f"{wheel.name} lacks {missing}"
     licences = {Path(name).name for name in names if ".dist-info/licenses/" in name}
@@ -102,10 +102,10 @@ def check_contents(wheel: Path, levels: set[str]) -> None:
 
 
 def check_policy(wheel: Path) -> None:
-    """Refuse a wheel for Linux whose tag promises more than its libraries keep."""
+    """Refuse a wheel for Linux whose tag claims wider compatibility than its libraries have."""
     shown = run("auditwheel", "show", "--json", wheel)
     tag = json.loads(shown)["overall_tag"]
-    assert tag in wheel.name, f"{wheel.name} keeps only {tag}"
+    assert tag in wheel.name, f"{wheel.name} is compatible only with {tag}"
 
 
 def report(made: Path) -> None:
@@ -114,7 +114,7 @@ def report(made: Path) -> None:
 
 
 def run(module: str, *arguments: object, **variables: str) -> str:
-    """Run ``python -m module`` in the root; what it printed. Ends this program if it fails."""
+    """Run ``python -m module`` in the root, and return its output. Ends this program if it fails."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)

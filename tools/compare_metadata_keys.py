@@ -1,7 +1,8 @@
 """Compare the lists of metadata keys with the libraries that write the files: transformers, PEFT, diffusers and gguf.
 
-``python tools/compare_metadata_keys.py`` prints the keys of each library's configurations that are on no list of ours,
-which a reader would only warn of, and ends with 1 if there are any. It needs the extra ``peers``.
+``python tools/compare_metadata_keys.py`` prints the keys of each library's configurations that are on none of our
+lists, so that a reader would only warn about them, and exits with status 1 if it finds one. It needs the extra
+``peers``.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ FAMILIES = (
 )  # fmt: skip
 
 
-#: Options of tokenizers that are made of the other files.
+#: Options of tokenizers that are read from other files.
 _MADE = {"vocab", "merges", "unk_id", "post_processor", "tokenizer_padding", "tokenizer_truncation", "tokenizer"}
 
 
 def unlisted() -> dict[str, set[str]]:
-    """The keys of each class of the libraries that no list of ours has."""
+    """The keys of each class of the libraries that are on none of our lists."""
     transformers = importlib.import_module("transformers")
     found = {}
     for name in FAMILIES:
@@ -51,7 +52,7 @@ def unlisted() -> dict[str, set[str]]:
 
 
 def _options(kind: Any) -> set[str]:
-    """The options of a tokenizer that its files may have: named ones, and those that are taken out of ``kwargs``."""
+    """The options of a tokenizer that its files may contain: named parameters, and those taken from ``kwargs``."""
     found: set[str] = set()
     for cls in kind.__mro__:
         begin = vars(cls).get("__init__")
@@ -63,7 +64,7 @@ def _options(kind: Any) -> set[str]:
 
 
 def unlisted_of_gguf() -> dict[str, set[str]]:
-    """The keys of GGUF files that no list of ours has, without those of images, sounds and adapters."""
+    """The keys of GGUF files that are on none of our lists, except those of images, audio and adapters."""
     try:
         constants = importlib.import_module("gguf.constants")
     except ImportError:
@@ -75,7 +76,7 @@ def unlisted_of_gguf() -> dict[str, set[str]]:
 
 
 def _texts(part: type) -> set[str]:
-    """The values of a class and of the classes in it."""
+    """The strings in a class and its nested classes."""
     found: set[str] = set()
     for name, value in vars(part).items():
         if isinstance(value, str) and not name.startswith("__"):
@@ -86,7 +87,7 @@ def _texts(part: type) -> set[str]:
 
 
 def main() -> int:
-    """Print what is on no list; 1 if there is any."""
+    """Print the keys that are on no list; return 1 if there is one."""
     found = unlisted()
     for name, missing in found.items():
         version = importlib.import_module(name.partition(".")[0]).__version__

@@ -33,7 +33,7 @@ def docstring_lines(tree: ast.AST) -> set[int]:
 
 
 def code_lines(text: str) -> int:
-    """The number of lines of Python source that hold code."""
+    """The number of lines of Python source that contain code."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in LAYOUT:

@@ -1,9 +1,9 @@
 """Draws the documentation's pictures into ``docs/images``, each twice: for light and for dark pages.
 
 The build of the documentation writes them, and so does ``python tools/draw_figures.py``; with ``--check`` it only
-compares those that are kept in the repository, and exit status 1 means that one is not what would be written. Bar
-charts show the figures of ``docs/measurements.toml``, the diagrams are functions below, and what the examples have
-drawn is in ``docs/figures``. A picture is 520 units wide with letters of 14, so that it can be read on a phone.
+compares those that are kept in the repository, and exit status 1 means that one is out of date. Bar charts show the
+figures of ``docs/measurements.toml``, the diagrams are functions below, and drawings of the examples are in
+``docs/figures``. A picture is 520 units wide with a font size of 14, so that it can be read on a phone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ THEMES = {
 
 
 class Drawing:
-    """A picture in one theme: shapes with the theme's names of colours."""
+    """A picture in one theme: shapes whose colours are given by their names in the theme."""
 
     def __init__(self, colours: dict[str, str], height: float, title: str, width: float = WIDTH) -> None:
         self.colours, self.height, self.title, self.width = colours, height, title, width
@@ -75,7 +75,7 @@ class Drawing:
     def line(
         self, points: str, colour: str = "muted", arrow: bool = False, dashed: bool = False, w: float = 1.6
     ) -> None:
-        """Draw a path, given by the commands of SVG, with an arrow's head at its end on demand."""
+        """Draw a path, given as SVG commands, with an arrowhead at its end if ``arrow``."""
         head = f' marker-end="url(#{colour})"' if arrow else ""
         dashes = ' stroke-dasharray="4 4"' if dashed else ""
         if arrow:
@@ -150,7 +150,7 @@ def chart(data: dict[str, Any], name: str) -> Callable[[dict[str, str]], Drawing
                     high = (high - left) / scale
                 after = left + scale * high + 7
                 if after - 4 < peer < after + 8 * len(str(row[bar])):
-                    after = peer + 5  # beyond the line, which would go through the number
+                    after = peer + 5  # beyond the line, which would cross the number
                 d.text(after, middle + 5, str(row[bar]), "ink", 13, halo=True)
         d.text(peer, bottom + 16, "1: the peer's time" if highest < 2.5 else "1", "cool", 12.5, "middle")
         d.text(left, bottom + 36, origin(data, table), "muted", 12)
@@ -225,12 +225,12 @@ def layers(colours: dict[str, str]) -> Drawing:
             d.text(x + w / 2, y + 37, subject, "muted", 12.5, "middle")
     bottom = 10 + 52 * len(LAYERS)
     d.text(260, bottom + 20, "Imports point downwards only; a test enforces it.", "muted", 13.5, "middle")
-    d.text(260, bottom + 42, "Backends are packages of their own, above `decorators`.", "muted", 13.5, "middle")
+    d.text(260, bottom + 42, "Backends are separate packages, above `decorators`.", "muted", 13.5, "middle")
     return d
 
 
 def graph(colours: dict[str, str]) -> Drawing:
-    """Draw the graph of a small computation, and the way of the gradients."""
+    """Draw the graph of a small computation, and the path of the gradients."""
     d = Drawing(colours, 462, "The graph of loss = sum(tanh(x @ w)), and its gradients")
     d.text(260, 22, "loss = bb.sum(bb.tanh(x @ w))", size=15, anchor="middle", mono=True, bold=True)
     nodes = ((204, "matmul"), (278, "tanh"), (352, "sum"))
@@ -302,7 +302,7 @@ def levels(colours: dict[str, str]) -> Drawing:
 
 def passes(colours: dict[str, str]) -> Drawing:
     """Draw a residual, a layer norm and their gradients as one pass over a few rows at a time."""
-    d = Drawing(colours, 404, "One pass: a few rows are read, four calls are made on them, and results are written")
+    d = Drawing(colours, 404, "One pass: a few rows are read, four calls are computed on them, and results are written")
     for x, words in ((58, "memory"), (260, "a few rows, in the cache"), (462, "memory")):
         d.text(x, 22, words, "muted", 13.5, "middle")
     d.box(128, 34, 264, 316, "panel", "line")
@@ -324,8 +324,8 @@ def passes(colours: dict[str, str]) -> Drawing:
         d.text(466, y + 24, name, "green", 14, "middle", mono=True, bold=True)
     for start, end in ((153, 153), (219, 215), (239, 263), (305, 319)):
         d.line(f"M376,{start} L418,{end}", "green", arrow=True)
-    d.text(260, 374, "83.9 MB are read and written, in place of 151.0", "ink", 13.5, "middle")
-    d.text(260, 394, "by the calls one after the other", "muted", 13.5, "middle")
+    d.text(260, 374, "83.9 MB are read and written, instead of 151.0", "ink", 13.5, "middle")
+    d.text(260, 394, "by separate calls", "muted", 13.5, "middle")
     return d
 
 
@@ -360,7 +360,9 @@ def placements(colours: dict[str, str]) -> Drawing:
 
 def tensor_parallel(colours: dict[str, str]) -> Drawing:
     """Draw a feed-forward block that two shards compute together."""
-    d = Drawing(colours, 330, "A feed-forward block on two shards: hidden features are cut, and the sums are added")
+    d = Drawing(
+        colours, 330, "A feed-forward block on two shards: hidden features are split, and the results are added"
+    )
     d.text(260, 22, "mesh(tp=2): a feed-forward block", size=15, anchor="middle", bold=True)
     for x, words in ((58, "x"), (172, "up.weight"), (294, "hidden"), (404, "down.weight")):
         d.text(x, 52, words, "muted", 13, "middle", mono=True)
@@ -409,14 +411,14 @@ PICTURES = {
 
 #: The pictures that the repository keeps: those of the README, and the mark.
 IN_REPOSITORY = ("stack", "chart-overview", "logo")
-#: The colours of the light theme, each with that of the same name in the dark one.
+#: Maps each colour of the light theme to the one with the same name in the dark theme.
 DARK = {THEMES["light"][name]: THEMES["dark"][name] for name in THEMES["light"]}
 
 
 def in_theme(text: str, theme: str) -> str:
-    """Return a kept drawing, which has the light theme's colours, in a theme.
+    """Return a kept drawing, stored in the light theme's colours, in a theme.
 
-    Images of pixels have their dark version beside them, as ``data-dark``.
+    Raster images store their dark version in the attribute ``data-dark``.
     """
     if theme == "light":
         return re.sub(r' data-dark="[^"]*"', "", text)
@@ -425,7 +427,7 @@ def in_theme(text: str, theme: str) -> str:
 
 
 def kept() -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of every picture that an example has drawn (``tools/keep_figures.py``)."""
+    """Yield the name and the text of every picture drawn by an example (``tools/keep_figures.py``)."""
     for path in sorted((DOCS / "figures").glob("*.svg")):
         text = path.read_text(encoding="utf-8")
         if path.stem.startswith("gallery-"):

@@ -171,7 +171,7 @@ def erfc_ratio_weight(x: Any) -> Any:
 
 
 def erfc_ratio_high(x: Any) -> Any:
-    """The ratio of order ``ERFC_RATIO_ORDER`` from that of order 1, upwards: 100 digits can spare those it loses."""
+    """The ratio of order ``ERFC_RATIO_ORDER``, by the recurrence from order 1: 100 digits allow for those it loses."""
     ratio = 1 / mp.sqrt(mp.pi) / (mp.exp(x * x) * mp.erfc(x)) - x
     order = int(split("ERFC_RATIO_ORDER", 64))
     for n in range(2, order + 1):
@@ -185,7 +185,7 @@ def erfc_ratio_high_weight(x: Any) -> Any:
 
 
 def mills_slope(order: int) -> Callable[[Any], Any]:
-    """A derivative of log(ndtr) at ``-t``, times a polynomial that leaves ``(order - 1)!`` and a rest in ``t**-3``.
+    """A derivative of log(ndtr) at ``-t``, times a polynomial, so that it is ``(order - 1)!`` plus terms of ``t**-3``.
 
     Its argument is ``t`` plus INVERSE_MILLS_SPLIT.
     """
@@ -285,7 +285,7 @@ def bessel(order: int) -> Callable[[Any], Any]:
 
 
 def bessel_scaled(order: int) -> Callable[[Any], Any]:
-    """``exp(shift - x) * sqrt(x) * I(x)`` of v = 1/x: the shift keeps exp(x - shift) finite wherever I(x) is."""
+    """``exp(shift - x) * sqrt(x) * I(x)`` as a function of v = 1/x: exp(x - shift) is finite wherever I(x) is."""
     shift = split("BESSEL_SHIFT", 64)
 
     def large(v: Any) -> Any:
@@ -309,9 +309,9 @@ def bessel_large_weight(order: int, bits: int) -> Callable[[Any], Any]:
 
 
 class Fit(NamedTuple):
-    """``degrees`` and ``bounds`` (the interval) by working precision in bits; optionally ``f`` and ``weight``, too.
+    """``degrees`` and ``bounds`` (the interval) by working precision in bits; ``f`` and ``weight`` may be so, too.
 
-    With a ``shift`` the interval is all ``x >= 0``, and the fit is one in ``1 / (x + shift)`` of equal degrees.
+    With a ``shift`` the interval is all ``x >= 0``, and the fit is in ``1 / (x + shift)``, with equal degrees.
     """
 
     name: str

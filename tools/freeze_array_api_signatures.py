@@ -3,8 +3,9 @@
     python tools/freeze_array_api_signatures.py SUITE
 
 ``SUITE`` is a checkout of the Array API's test suite with its submodules, one of which has the standard's stubs.
-``tests/tensor/test_array_api_signatures.py``, which compares ours with them, does not need it. A parameter is its name,
-or a pair of name and default; those before ``"/"`` are positional-only and those after ``"*"`` keyword-only.
+``tests/tensor/test_array_api_signatures.py`` compares our signatures with the file, and does not need the suite. A
+parameter is its name, or a pair of name and default; those before ``"/"`` are positional-only and those after ``"*"``
+keyword-only.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any
 VERSION = "2025.12"
 FILE = Path(__file__).parents[1] / "tests" / "tensor" / "array_api" / "signatures.json"
 
-#: The modules of the stubs whose functions are in a group of their own; those of the others are in the namespace.
+#: The modules of the stubs whose functions form a separate group; those of the others are in the namespace.
 GROUPS = {"array_object": "array", "linalg": "linalg", "fft": "fft", "info": "info"}
 
 
 def parameters(function: ast.FunctionDef) -> list[Any]:
-    """The parameters of a function as JSON takes them, without ``self``."""
+    """The parameters of a function as JSON, without ``self``."""
     given = function.args
     positional = [*given.posonlyargs, *given.args]
     defaults = [None] * (len(positional) - len(given.defaults)) + [ast.literal_eval(d) for d in given.defaults]

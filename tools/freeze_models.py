@@ -1,11 +1,10 @@
-"""Freezes what models of transformers and diffusers compute, as expected values of ``tests/models/test_frozen.py``.
+"""Stores results of models of transformers and diffusers as expected values of ``tests/models/test_frozen.py``.
 
     python tools/freeze_models.py
 
-It needs the extra ``peers``; the test, which compares ours with them, does not. Each case has a configuration as
-``save_pretrained`` writes it, random weights under the names of the file, inputs, and in float64 the result and the
-gradients of the sum of its elements times :func:`factors`, also under the names of the file. Weights and inputs are
-numbers that float16 has.
+It needs the extra ``peers``; the test does not. Each case has a configuration as ``save_pretrained`` writes it, random
+weights under their names in the file, inputs, and, computed in float64, the result and the gradients of the sum of its
+elements times :func:`factors`, also under the names in the file. Weights and inputs are exact in float16.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ LLAMA3: dict[str, Any] = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "orig
 
 
 def rope(kind: str, **options: Any) -> dict[str, Any]:
-    """The options of a Llama whose rotations are stretched."""
+    """The options of a Llama with scaled rotary embeddings."""
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, "factor": 4.0, **options}}
 
 
-#: The name of a case: the class, the options of its configuration, and the kind of its inputs.
+#: For each case: the class, its configuration, and the kind of its inputs.
 CASES: dict[str, tuple[Any, Any, str]] = {
     "llama": (t.LlamaForCausalLM, t.LlamaConfig(**DECODER, attention_bias=True, mlp_bias=True), "text"),
     "llama_linear": (t.LlamaForCausalLM, t.LlamaConfig(**DECODER, **rope("linear")), "text"),
@@ -99,7 +98,7 @@ CASES: dict[str, tuple[Any, Any, str]] = {
 
 
 def inputs_of(kind: str, random: np.random.Generator) -> dict[str, np.ndarray]:
-    """Inputs by the names of the classes' arguments."""
+    """Inputs by the argument names of the classes."""
     tokens = random.integers(0, 29, (2, 13))
     segments = np.repeat([[0] * 6 + [1] * 7], 2, axis=0)
     mask = np.asarray([[1] * 13, [1] * 9 + [0] * 4])

@@ -1,9 +1,9 @@
 """Exports small modules of PyTorch as ONNX files, with the outputs and gradients that PyTorch computes.
 
-``python -m tools.freeze_onnx`` writes ``tests/onnx/data/NAME.onnx`` and ``NAME.npz`` for each module, or those that are
-named. It needs PyTorch with its newest exporter, onnx and onnxscript; the tests need onnx alone. An array file has the
+``python -m tools.freeze_onnx`` writes ``tests/onnx/data/NAME.onnx`` and ``NAME.npz`` for each module, or for those
+named. It needs PyTorch with its newest exporter, onnx and onnxscript; the tests need only onnx. An array file has the
 inputs (``input:0``), the output, a probe, and the gradients of ``sum(output * probe)`` by the names of the parameters
-(``grad:NAME``). All parameters are random, so that equal ones are equal on purpose, but for those of ``fresh``.
+(``grad:NAME``). All parameters except those of ``fresh`` are random, so that none are equal by accident.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """A block of a transformer, norms first."""
+    """A pre-norm transformer block."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """A language model whose head is the table of its embeddings."""
+    """A language model whose head is tied to the embedding."""
 
     def __init__(self, tokens: int = 13, size: int = 8, steps: int = 12) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class ResNet(nn.Module):
 
 
 class ViT(nn.Module):
-    """A transformer of patches with a token for the class."""
+    """A transformer of patches with a class token."""
 
     def __init__(self, size: int = 8) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class ViT(nn.Module):
 
 
 class UNet(nn.Module):
-    """A network down and up again, with group norms."""
+    """A downsampling and an upsampling half, with group norms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class UNet(nn.Module):
 
 
 class Llama(nn.Module):
-    """A block with rotary positions, RMS norms and a gated product."""
+    """A block with rotary embeddings, RMS norms and a gated product."""
 
     def __init__(self, size: int = 8) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class Recurrent(nn.Module):
 
 
 class FromState(nn.Module):
-    """A plain recurrent layer that is given its first state."""
+    """A plain recurrent layer with an initial state as input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class FromState(nn.Module):
 
 
 class Encoder(nn.Module):
-    """PyTorch's own layer, on embeddings."""
+    """PyTorch's encoder layer, on embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class Encoder(nn.Module):
 
 
 class Bags(nn.Module):
-    """Means of embeddings."""
+    """Sums of embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class Bags(nn.Module):
 
 
 class Branch(nn.Module):
-    """One of two layers, by the input."""
+    """One of two layers, chosen by the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class Branch(nn.Module):
 
 
 class Again(nn.Module):
-    """A layer three times, in a loop of the graph."""
+    """A layer applied three times, in a loop of the graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class Again(nn.Module):
 
 
 class AgainUnrolled(Again):
-    """The same without a loop: PyTorch 2.13's own gradient of while_loop is another one."""
+    """The same without a loop, since PyTorch 2.13's gradient of while_loop differs."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(3):
@@ -316,7 +316,7 @@ class Mobile(nn.Module):
 
 
 class Resized(nn.Module):
-    """Instance norm, a larger image and a grid."""
+    """Instance norm, an enlarged image and a grid."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ class Resized(nn.Module):
 
 
 class Einsums(nn.Module):
-    """A product of three, by Einstein's summation."""
+    """A product of three tensors, by einsum."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -343,7 +343,7 @@ class Einsums(nn.Module):
 
 
 class Fresh(nn.Module):
-    """Layers as they are made, whose equal weights the exporter merges."""
+    """Newly constructed layers, whose equal weights the exporter merges."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -387,7 +387,7 @@ def _as(kind: Callable[[], nn.Module]) -> Callable[[nn.Module], nn.Module]:
 
 
 def _fused(module: nn.Module) -> nn.Module:
-    """A module with its batch norms folded into the convolutions, as the exporter folds them."""
+    """A module with its batch norms folded into the convolutions, as by the exporter."""
     made = copy.deepcopy(module).eval()
     for part in list(made.modules()):
         for conv, norm in (("conv1", "bn1"), ("conv2", "bn2"), ("0", "1")):
@@ -408,7 +408,7 @@ def _cnn() -> nn.Module:
     )  # fmt: skip
 
 
-#: For each module the inputs, the axes that may have any length, and what computes the gradients, if it is another.
+#: For each module: its inputs, the axes of any length, and a function to the module for gradients, if it is another.
 MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...], Any, Any]] = {
     "mlp": (_mlp, (_floats(5, 4),), ({0: "n"},), None),
     "cnn": (_cnn, (_floats(2, 1, 8, 8),), ({0: "n"},), None),
@@ -453,7 +453,7 @@ def freeze(name: str) -> None:
         elif path.endswith("running_var"):
             buffer.uniform_(0.5, 2.0)
     module.eval()
-    optimize = name != "norms"  # whose batch norms would be folded
+    optimize = name != "norms"  # optimizing would fold its batch norms
     program = torch.onnx.export(module, inputs, dynamo=True, verbose=False, dynamic_shapes=dynamic, optimize=optimize)
     proto = program.model_proto
     strip(proto.graph)
@@ -462,7 +462,7 @@ def freeze(name: str) -> None:
     assert len(data) <= LARGEST, f"{name}: {len(data)} bytes"
     (FOLDER / f"{name}.onnx").write_bytes(data)
     reference = module if reference_of is None else reference_of(module)
-    # The numbers are those of float64, so that they have no errors of their own.
+    # Expected values are computed in float64, so that their own rounding errors do not matter.
     exact = reference if name == "bfloat16" else reference.double()
     given = [x.double() if x.is_floating_point() and name != "bfloat16" else x for x in inputs]
     output = exact(*given)
@@ -478,7 +478,7 @@ def freeze(name: str) -> None:
 
 
 def strip(graph: Any) -> None:
-    """Leave out where in which file of which machine a node was written, which is most of a file."""
+    """Remove the stack traces of nodes, which are most of a file and contain local paths."""
     graph.ClearField("value_info")
     for node in graph.node:
         kept = [x for x in node.metadata_props if not x.key.endswith("stack_trace")]

@@ -1,11 +1,11 @@
-"""Freezes what PyTorch's layers compute, as expected values of `tests/nn/test_torch_layers.py`; needs torch.
+"""Stores results of PyTorch's layers as expected values of `tests/nn/test_torch_layers.py`; needs torch.
 
     python tools/freeze_torch_layers.py
 
-Each case is a layer that PyTorch and backburn have, made by the same arguments. The file has its state dict, its
-inputs, and for both modes its outputs, the gradients of inputs and parameters, and the buffers after the call.
-Parameters and inputs are multiples of 1 / 128, which float16 holds exactly. Everything is computed in float64, and
-results are stored in float32. There are few numbers per case, and few arrays in the file: each costs 300 bytes.
+Each case is a layer that PyTorch and backburn have, constructed with the same arguments. The file has its state dict,
+its inputs, and for both modes its outputs, the gradients of inputs and parameters, and the buffers after the call.
+Parameters and inputs are multiples of 1 / 128, which are exact in float16. Everything is computed in float64, and
+results are stored in float32. Cases are small, and the file has few arrays, since each costs 300 bytes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def case(
     call: dict[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """Add a case: a layer made by ``arguments`` and ``options``, and its inputs, by shape or by value.
+    """Add a case: a layer constructed with ``arguments`` and ``options``, and its inputs, by shape or by value.
 
-    ``ours`` and ``theirs`` are options that one library alone has, ``call`` those of ours when the layer is called.
+    ``ours`` and ``theirs`` are options that only one library has, ``call`` those of our layer's call.
     """
     CASES.append(
         {
@@ -50,7 +50,7 @@ def case(
 
 
 IDS = np.array([[1, 2, 5, 0], [3, 2, 0, 0]])
-#: For one, two and three spatial axes: the lengths of an input.
+#: The lengths of an input with one, two and three spatial axes.
 PLACES: dict[int, tuple[int, ...]] = {1: (7,), 2: (5, 4), 3: (3, 4, 3)}
 X2, X3, X4 = (3, 4), (2, 3, 5), (2, 3, 4, 3)
 
@@ -146,7 +146,7 @@ case("LSTM", 3, 4, 2, bidirectional=True, proj_size=2, inputs=[(3, 2, 3)])
 
 SEEN = np.arange(15).reshape(3, 5) % 4 != 1
 LATER = np.tril(np.ones((3, 3), dtype=bool))
-#: Theirs have the sequence first unless they are told.
+#: PyTorch's layers have the sequence first by default.
 BATCH_FIRST = {"batch_first": True}
 attention: dict[str, Any] = {"theirs": BATCH_FIRST}
 case("MultiheadAttention", 4, 2, inputs=[(2, 3, 4)], **attention)
@@ -168,7 +168,7 @@ case(
 
 
 def called(layer: str, module: Any, inputs: list[Any], options: dict[str, Any]) -> Any:
-    """The result of a module of torch, whose masks are True where nothing is attended to."""
+    """The result of a module of torch, whose masks are True at positions that are ignored."""
     seen = {name: torch.from_numpy(~value) for name, value in options.items() if isinstance(value, np.ndarray)}
     later = torch.from_numpy(~LATER) if options.get("is_causal") else None
     if layer == "MultiheadAttention":
@@ -186,13 +186,13 @@ def called(layer: str, module: Any, inputs: list[Any], options: dict[str, Any]) 
 
 
 class Store:
-    """Arrays in the order in which they are read again, in one flat array per dtype, and their shapes in JSON."""
+    """Arrays in the order in which they are read back, in one flat array per dtype, and their shapes in JSON."""
 
     def __init__(self) -> None:
         self.flat: dict[str, list[Any]] = {"float16": [], "float32": [], "int64": []}
 
     def put(self, value: Any, dtype: str) -> list[int]:
-        """Append an array; its shape."""
+        """Append an array, and return its shape."""
         array = np.asarray(value)
         self.flat[dtype].append(array.astype(dtype).ravel())
         return list(array.shape)
@@ -204,14 +204,14 @@ def flattened(result: Any) -> list[Any]:
 
 
 def distinct(generator: Any, shape: tuple[int, ...], step: int) -> Any:
-    """Multiples of 1 / 128, at least ``step`` of them apart: no ties, and no kink of an activation is hit."""
+    """Multiples of 1 / 128, at least ``step`` of them apart: no ties, and none at a kink of an activation."""
     size = math.prod(shape)
     first = generator.permutation(max(size, 96))[:size]
     return (first * 2 - max(size, 96) // 2 * 2 + 1).reshape(shape) * step / 128
 
 
 def frozen(number: int, row: dict[str, Any], store: Store) -> dict[str, Any]:
-    """One case as JSON; its arrays go into ``store``."""
+    """One case as JSON; its arrays are added to ``store``."""
     generator = np.random.default_rng(number)
     layer = row["layer"]
     module = getattr(torch.nn, layer)(*row["arguments"], **row["options"], **row["theirs"]).double()

@@ -2,8 +2,8 @@
 
     python tools/freeze_torch_signatures.py
 
-It needs PyTorch; ``tests/project/test_torch_signatures.py``, which compares ours with them, does not. A parameter is
-its name, or a pair of name and default; those after ``"*"`` are keyword-only.
+It needs PyTorch; ``tests/project/test_torch_signatures.py``, which compares our signatures with them, does not. A
+parameter is its name, or a pair of name and default; those after ``"*"`` are keyword-only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def documented(name: str, text: str) -> inspect.Signature:
 
 
 def signature(name: str, function: Any) -> inspect.Signature:
-    """The signature of a class or function, also of overloaded and of built-in ones."""
+    """The signature of a class or function, which may be overloaded or built in."""
     function = BEHIND.get(name, function)
     if isinstance(function, type) and (overloads := typing.get_overloads(vars(function).get("__init__", len))):
         found = inspect.signature(overloads[0])
@@ -56,7 +56,7 @@ def signature(name: str, function: Any) -> inspect.Signature:
 
 
 def frozen(name: str, function: Any) -> list[Any]:
-    """The parameters of a function as JSON takes them."""
+    """The parameters of a function as JSON."""
     parameters: list[Any] = []
     for p in signature(name, function).parameters.values():
         if p.kind is p.VAR_KEYWORD:
@@ -76,7 +76,7 @@ def all_of(module: Any, chosen: Any) -> dict[str, list[Any]]:
         if not name.startswith("_") and callable(value) and chosen(value):
             try:
                 found[name] = frozen(name, value)
-            except (ValueError, AttributeError, SyntaxError):  # no signature, and none in the docstring
+            except (ValueError, AttributeError, SyntaxError):  # no signature, not even in the docstring
                 continue
     return found
 

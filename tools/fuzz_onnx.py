@@ -1,9 +1,9 @@
 """Changes models of ONNX at random, and loads and runs them.
 
-Each is read and computes, or is refused by an error of ours. Changes know the structure: dims, names, operators, types,
-attributes, orders of nodes, places of data beside a file; and bytes, which are cut off or changed. Run as ``python -m
-tools.fuzz_onnx --count 100000``, with ``--formats`` and ``--seed`` on request. It prints how many models were read and
-refused, the slowest in seconds of the processor, and the memory that was needed beyond the first. The tests read a few.
+Each must be read and run, or be refused with one of our errors. Changes know the structure: dims, names, operators,
+types, attributes, orders of nodes, locations of external data; and bytes, which are truncated or changed. Run as
+``python -m tools.fuzz_onnx --count 100000``, optionally with ``--formats`` and ``--seed``. It prints how many models
+were read and refused, the CPU seconds of the slowest, and the memory growth. The tests read a few.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _FUNCTION = '<domain: "local", opset_import: ["": 20]> Twice (a) => (b) { b = Ad
 
 @functools.cache
 def _models(name: str) -> list[bytes]:
-    """Models that are changed."""
+    """The models to change."""
     if name == "exported":
         return [path.read_bytes() for path in sorted(DATA.glob("*.onnx"))]
     if name == "nodes":
@@ -103,7 +103,7 @@ def changed_model(data: bytes, choice: random.Random) -> bytes:
 
 
 def _graph_of(proto: Any, choice: random.Random) -> Any:
-    """The graph, or one inside of it."""
+    """The graph, or a graph nested in it."""
     graph = proto.graph
     inside = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
     return choice.choice(inside) if inside and choice.random() < 0.4 else graph
@@ -210,7 +210,7 @@ _CHANGES: list[Callable[[Any, random.Random], None]] = [
 
 
 def _value(spec: Any, choice: random.Random) -> Any:
-    """An input that fits what a graph says of it, if that is a small tensor."""
+    """An input of the type and shape that a graph declares, if it is small."""
     kind = bb.onnx.dtypes.held(spec.data_type)
     shape = [n if isinstance(n, int) and 0 <= n <= 64 else choice.choice((1, 2, 3)) for n in spec.shape or (2,)]
     if kind is None or int(np.prod(shape)) > 100_000:

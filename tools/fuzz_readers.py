@@ -1,10 +1,10 @@
 """Changes files of tokenizers, configurations, tables and images at random, and reads them.
 
-Each is read, or refused by an error of ours. Changes know the structure: values in a tree of JSON, chunks of an image
-with their checksums, members of an archive with theirs. Run as ``python -m tools.fuzz_readers --count 100000``, with
-``--formats`` and ``--seed`` on request. It prints how many files of each format were read and refused, the slowest in
-seconds of the processor, and the memory that was needed beyond the first; it ends with the first file that raised
-another error or gave a warning. The tests read a few of each; :mod:`tools.fuzz_weights` does the same with weights.
+Each must be read, or refused with one of our errors. Changes know the structure: values in a tree of JSON, chunks of an
+image and members of an archive with their checksums. Run as ``python -m tools.fuzz_readers --count 100000``, optionally
+with ``--formats`` and ``--seed``. It prints how many files of each format were read and refused, the CPU seconds of the
+slowest, and the memory growth; it stops at the first file that raises another error or a warning. The tests read a few
+of each; :mod:`tools.fuzz_weights` does the same with weights.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from backburn import models
 from backburn.base.metadata import MetadataWarning
 from backburn.io.npz import load_array
 
-#: Values that take the place of others in trees of JSON.
+#: Values that replace others in trees of JSON.
 _VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 2, 3, 255, 2**31, 2**63, 2**64, 10**400, -(10**400), 0.0, -0.5, 1e-320, 1e308,
     float("inf"), float("nan"), "", "a", "0", "\x1b[2J", "\ud800", "a" * 5000, "[" * 100, "(a+)+$", "__metadata__", [],
     {}, [[]], [1, 2], {"a": 1}, ["a"], [[[[[[[[]]]]]]]],
 ]  # fmt: skip
-#: The parts of patterns for names of layers, what may follow them, and what no pattern has.
+#: Parts of patterns for layer names, suffixes for them, and parts that no valid pattern contains.
 _PARTS = ["0", "1", "a", ".", r"\.", "(0|1)", "(?:.*)", "(a*)", "[01]", "[^a-c]", r"\w", r"\d", "-"]
 _AFTER = ["", "", "", "*", "+", "?", "{2}", "{1,3}", "*?", "|", "$", "|^"]
 _NEVER = ["(", "]", "[", "{", r"\b", r"\1", "**", "(?=a)", "a{9999}"]
@@ -62,7 +62,7 @@ _TEMPLATE = """{% set ns = namespace(n=0) %}{% macro said(m) %}<{{ m.role }}>{{ 
 {{- messages[1:] | tojson(indent=2) }}{{ '%5d' % 3 }}{{ '{:>4}'.format(2) }}{{ messages | length ** 2 }}
 {{- messages | map(attribute='role') | list | string | center(30) | replace('u', 'v') | indent(2) }}
 {% if add_generation_prompt %}<assistant>{% endif %}"""
-#: What the changes of templates put in the place of numbers and words.
+#: Replacements for parts of templates.
 _WORDS = [
     "99999", "3000000000", "10 ** 9", "-1", "messages", "ns", "loop", "range(99999)", "'a' * 9999", "[messages] * 9999",
     "ns.a", "said", "namespace", "dict(a=messages)", "''", "none", "{'a': ns}", "[ns, ns]", "self", "caller",
@@ -70,7 +70,7 @@ _WORDS = [
 
 
 def changed_tree(tree: Any, choice: random.Random) -> Any:
-    """A tree of JSON with up to three changes: values of other kinds, names that are gone, double or other."""
+    """A tree of JSON with up to three changes: values replaced, and names removed, duplicated or replaced."""
     made = json.loads(json.dumps(tree))
     for _ in range(choice.choice((1, 1, 2, 3))):
         places = [(made, key) for key in _keys(made)]
@@ -325,11 +325,11 @@ def _parquet_files() -> list[bytes]:
 def _parquet(choice: random.Random) -> dict[str, bytes]:
     content = choice.choice(_parquet_files())
     length = int.from_bytes(content[-8:-4], "little")
-    if choice.random() < 0.5:  # the footer, with the right length of it
+    if choice.random() < 0.5:  # the footer, with its correct length
         footer = changed(content[-8 - length : -8], choice)
         return {"x.parquet": content[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1"}
     pages = changed(content[4 : -8 - length], choice)
-    if choice.random() < 0.7:  # at the places that the footer tells
+    if choice.random() < 0.7:  # keep the offsets in the footer valid
         pages = (pages + bytes(len(content)))[: len(content) - 12 - length]
     return {"x.parquet": b"PAR1" + pages + content[-8 - length :]}
 
@@ -378,7 +378,7 @@ def _image(choice: random.Random) -> dict[str, bytes]:
 
 
 def _changed_png(content: bytes, choice: random.Random) -> bytes:
-    """A PNG with a chunk that is changed, gone, double, or another's, all with the right checksums."""
+    """A PNG with chunks that are changed, removed, duplicated or added, all with correct checksums."""
     chunks, place = [], 8
     while place < len(content):
         length = int.from_bytes(content[place : place + 4], "big")
@@ -396,7 +396,7 @@ def _changed_png(content: bytes, choice: random.Random) -> bytes:
         elif way == 2 and len(chunks) > 1:
             del chunks[i]
         elif way == 3 and kind == b"IDAT":
-            pixels = changed(bytes(12 * 31), choice)  # rows of 10 pixels, each behind its filter
+            pixels = changed(bytes(12 * 31), choice)  # rows of 10 pixels, each after its filter byte
             chunks[i] = (kind, zlib.compress(pixels * choice.choice((1, 1, 10_000))))
         elif way == 4:
             chunks.insert(
@@ -446,7 +446,7 @@ def _read_arrays(folder: Path, choice: random.Random) -> None:
 
 
 def _weights(choice: random.Random) -> dict[str, bytes]:
-    """Files whose tree is changed, and the rest fits: headers, indexes, pickles, and documents with their checksum."""
+    """Files with a changed tree and a matching rest: headers, indexes, pickles, and documents with their checksum."""
     kind = choice.randrange(4)
     if kind == 0:
         content = safetensors_bytes(ARRAYS, {"format": "pt"})
@@ -489,7 +489,7 @@ def _read_weights(folder: Path, choice: random.Random) -> None:
     bb.io.load_weights(Model(), folder, strict=False, rename=lambda name: name.removeprefix("state."))
 
 
-#: Formats: what makes the files of a folder, and what reads them.
+#: For each format: a function that creates the files of a folder, and one that reads them.
 FORMATS: dict[str, tuple[Callable[[random.Random], dict[str, bytes]], Callable[[Path, random.Random], None]]] = {
     "tokenizer": (_tokenizer, _read_tokenizer),
     "template": (_template, _read_template),
@@ -508,8 +508,8 @@ def fuzz(
 ) -> Counter[str]:
     """Read ``count`` changed folders of a format; the numbers of those that were read, and of errors by class.
 
-    Errors that are not ours are raised as they are, with a note that says which file it was. ``watch`` is given the
-    seconds of each.
+    Errors that are not ours are raised again, with a note that names the file. ``watch`` is called with the CPU seconds
+    of each.
     """
     make, read = FORMATS[name]
     outcomes: Counter[str] = Counter()

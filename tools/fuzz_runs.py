@@ -1,9 +1,9 @@
 """Changes run folders, configurations, checkpoints, models and backend expressions at random, and reads them.
 
-Each is read, or refused by an error of ours. Run as ``python -m tools.fuzz_runs --count 100000``, with ``--formats``
-and ``--seed`` on request. Trees of tables and lists are changed in their nodes, and written with the right checksums;
-texts are changed in their letters. It ends with the first that raises another error, writes or deletes what it should
-only read, takes a second, or much memory. The tests run a few of each.
+Each must be read, or refused with one of our errors. Run as ``python -m tools.fuzz_runs --count 100000``, optionally
+with ``--formats`` and ``--seed``. Trees of tables and lists are changed in their nodes, and written with correct
+checksums; texts are changed in their characters. It stops at the first input that raises another error, writes or
+deletes files that it should only read, takes more than a second, or much memory. The tests run a few of each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from backburn.train.config import read_config, run_of
 from backburn.train.report import comparison_html, report_html
 from backburn.train.runs import aligned, comparison, find_runs, run_table
 
-#: Values that nodes of a tree are replaced by.
+#: Values that replace nodes of a tree.
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 2**31, 2**53, 2**63, 2**64, -(2**63), 10**30, 10**400, 0.5, -0.0, 1e308, -1e308,
     5e-324, float("nan"), float("inf"), float("-inf"), "", "x", "0", "é", "\ud800", "\x1b[2J", "\x00", "a" * 300,
@@ -98,7 +98,7 @@ _PIECES = [
 
 
 def changed_text(text: str, choice: random.Random) -> str:
-    """A text with up to four changes: letters and parts that are left out, doubled, or put in."""
+    """A text with up to four changes: parts removed, repeated or inserted."""
     for _ in range(choice.choice((1, 1, 2, 4))):
         place = choice.randrange(len(text) + 1)
         length = choice.choice((1, 1, 3, 20))
@@ -118,7 +118,7 @@ def changed_text(text: str, choice: random.Random) -> str:
 
 
 def changed_tree(tree: Any, choice: random.Random) -> Any:
-    """A copy of a tree in which up to four nodes are others, gone, renamed, doubled or wrapped."""
+    """A copy of a tree in which up to four nodes are replaced, removed, renamed, copied or wrapped."""
     made = [copy.deepcopy(tree)]
     for _ in range(choice.choice((1, 1, 2, 4))):
         places = _places(made)
@@ -157,7 +157,7 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
 def _run_folder(choice: random.Random, folder: Path) -> None:
     rows = [{**ROW, "epoch": i, "loss": 1.0 / i} for i in (1, 2, 3)]
     made = changed_tree({"rows": rows, "config": CONFIG, "steps": [{"step": 1, "loss": 1.0}]}, choice)
-    tree: dict[str, Any] = made if isinstance(made, dict) else {}  # its root may be another value
+    tree: dict[str, Any] = made if isinstance(made, dict) else {}  # the root may have been replaced
     for name, key in (("metrics.jsonl", "rows"), ("steps.jsonl", "steps"), ("config.json", "config")):
         found = tree.get(key)
         text = "\n".join(map(json.dumps, found if isinstance(found, list) else [found]))
@@ -199,7 +199,7 @@ def _spec(choice: random.Random, folder: Path) -> None:
 
 
 def trainer() -> Any:
-    """A small run with every part that has a state."""
+    """A small run with every stateful part."""
     with bb.random.fork(0):
         model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm(2))
     return train.Trainer(
@@ -224,7 +224,7 @@ def _checkpoint(choice: random.Random, folder: Path) -> None:
     state = _mutable(_state())
     try:
         bb.io.save_state(path, changed_tree(state, choice))
-    except (bb.errors.DTypeError, ValueError):  # lone surrogates, and what a state is not
+    except (bb.errors.DTypeError, ValueError):  # lone surrogates, and values that a state cannot contain
         return
     made = trainer()
     before = made.state()
@@ -289,7 +289,7 @@ def fuzz(
 ) -> Counter[str]:
     """Read ``count`` changed inputs of a format in ``folder``: the numbers of those read, and of errors by class.
 
-    Errors that are not ours are raised as they are, with a note that says which input it was. ``watch`` is given the
+    Errors that are not ours are raised again, with a note that names the input. ``watch`` is called with the CPU
     seconds of each.
     """
     outcomes: Counter[str] = Counter()

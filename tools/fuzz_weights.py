@@ -1,8 +1,8 @@
-"""Changes files of weights at random and reads them: each is loaded, or refused by an error of ours.
+"""Changes files of weights at random and reads them: each must be loaded, or refused with one of our errors.
 
-Run as ``python -m tools.fuzz_weights --count 100000``, with ``--formats`` and ``--seed`` on request. It prints how many
-files of each format were loaded and refused, and ends with the first that raised another error, gave a warning or
-changed the model although it was refused. The tests run a few of each.
+Run as ``python -m tools.fuzz_weights --count 100000``, optionally with ``--formats`` and ``--seed``. It prints how many
+files of each format were loaded and refused, and stops at the first that raises another error or a warning, or is
+refused after changing the model. The tests run a few of each.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BLOCKS = {
     "half": GGUFTensor(8, (2, 32), bytes(_RNG.integers(0, 256, 68, dtype=np.uint8))),
     "steps": GGUFTensor(27, (1,), bytes(8)),
 }
-#: A quantized layer as GGUF, GPTQ and AWQ have it.
+#: A quantized layer as GGUF, GPTQ and AWQ store it.
 _LAYER_BLOCKS = {"layer.weight": GGUFTensor(2, (8, 64), bytes(_RNG.integers(0, 56, 288, dtype=np.uint8)))}
 _GPTQ: dict[str, Any] = {
     "layer.qweight": _RNG.integers(-(2**31), 2**31, (8, 8)).astype(np.int32),
@@ -60,12 +60,12 @@ _GPTQ: dict[str, Any] = {
 }
 _AWQ: dict[str, Any] = {**_GPTQ, "layer.qweight": _RNG.integers(-(2**31), 2**31, (64, 1)).astype(np.int32)}
 del _AWQ["layer.g_idx"]
-#: Numbers that lengths and offsets are replaced by.
+#: Numbers that replace lengths and offsets.
 _NUMBERS = [0, 1, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 
 
 class Model(bb.nn.Module):
-    """Has a place for each of the arrays."""
+    """Has a tensor for each of the arrays."""
 
     def __init__(self) -> None:
         self.weight = bb.nn.parameter(bb.zeros((2, 256)))
@@ -74,7 +74,7 @@ class Model(bb.nn.Module):
 
 
 class Layers(bb.nn.Module):
-    """Has a layer that may be quantized."""
+    """Has a layer that can be quantized."""
 
     def __init__(self) -> None:
         self.layer = bb.nn.Linear(64, 8, bias=False)
@@ -82,7 +82,7 @@ class Layers(bb.nn.Module):
 
 @functools.cache
 def _adapters() -> dict[str, bytes]:
-    """The files of an adapter, of which one is changed at a time."""
+    """The files of an adapter; one of them is changed at a time."""
     tuned = bb.nn.add_adapters(Layers(), rank=2)
     with tempfile.TemporaryDirectory() as folder:
         bb.io.save_adapters(tuned, folder)
@@ -91,7 +91,7 @@ def _adapters() -> dict[str, bytes]:
 
 @functools.cache
 def own_file(kind: str) -> bytes:
-    """A file of backburn's own, with a quantized tensor."""
+    """A file in one of backburn's formats, with a quantized tensor."""
     layers = bb.nn.quantize_model(Layers(), "qint4_affine_block32_float16")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.safetensors"
@@ -140,7 +140,7 @@ def _safetensors(choice: random.Random) -> bytes:
 def _torch(choice: random.Random) -> bytes:
     if choice.random() < 0.4:
         return changed(torch_bytes(ARRAYS), choice)
-    return torch_bytes(ARRAYS, changed(pickled(torch_tree(ARRAYS)), choice))  # with the checksum of what was changed
+    return torch_bytes(ARRAYS, changed(pickled(torch_tree(ARRAYS)), choice))  # with a correct checksum
 
 
 def _legacy_torch(choice: random.Random) -> bytes:
@@ -166,7 +166,7 @@ _GGUF_VALUES: list[list[Any]] = [
     ["tokens", 9, [8, ["a", "b"]]], ["scores", 9, [6, [0.5, 1.5]]], ["nested", 9, [9, [[7, [1]], [8, ["x"]]]]],
     ["small", 0, 1], ["large", 10, 2**64 - 1], ["exact", 12, 0.5],
 ]  # fmt: skip
-#: What types of metadata are packed as; and the bytes of a block of each type of tensors, with its elements.
+#: How types of metadata are packed; and the bytes and elements of a block of each type of tensor.
 _GGUF_PACKED = {0: "B", 1: "B", 2: "H", 3: "H", 4: "I", 5: "I", 6: "f", 7: "B", 10: "Q", 11: "Q", 12: "d"}
 _GGUF_BLOCKS = {
     0: (4, 1), 1: (2, 1), 2: (18, 32), 3: (20, 32), 6: (22, 32), 7: (24, 32), 8: (34, 32), 10: (84, 256),
@@ -177,7 +177,7 @@ _NAMES = ["", "weight", "half", "x", "\x1b[2J", "é\u202e", "a" * 70_000, "gener
 
 
 def _gguf_tree(choice: random.Random) -> bytes:
-    """A file whose tree is changed, and packed as it should be but for up to two fields."""
+    """A file with a changed tree, packed correctly except for up to two fields."""
     values = copy.deepcopy(_GGUF_VALUES)
     shapes = {"weight": (2, 256), "half": (2, 32), "steps": (1,)}
     tensors: list[list[Any]] = []
@@ -302,13 +302,14 @@ FORMATS: dict[str, Callable[[random.Random], bytes]] = {
     "own_model": _own_model,
     "own_state": _own_state,
 }
-#: Formats whose files are read into quantized layers, and those that have a reader of their own.
+#: Formats whose files are read into quantized layers.
 QUANTIZED = ("gguf_layer", "gptq", "awq", "own_weights", "own_model")
-#: Formats that are one file of a folder: its name.
+#: The file names of formats that are one file of a folder.
 IN_FOLDER = {
     "index": "model.safetensors.index.json", "adapter": "adapter_model.safetensors",
     "adapter_config": "adapter_config.json",
 }  # fmt: skip
+#: Formats with separate readers.
 READERS: dict[str, Callable[..., Any]] = {"own_model": bb.io.load_model, "own_state": bb.io.load_state}
 
 
@@ -318,7 +319,7 @@ def fuzz(
     """Read ``count`` changed files of a format in ``folder``; the numbers of those loaded, and of errors by class.
 
     Raises AssertionError for an error without the file's name, and for a refused file that changed the model. Errors
-    that are not ours are raised as they are, with a note that says which file it was. ``watch`` is given the seconds of
+    that are not ours are raised again, with a note that names the file. ``watch`` is called with the CPU seconds of
     each.
     """
     outcomes: Counter[str] = Counter()
@@ -338,7 +339,7 @@ def fuzz(
 
         def read(model: Any = model, number: int = number) -> None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", MetadataWarning)  # of a key that is on no list any more
+                warnings.simplefilter("ignore", MetadataWarning)  # for an unlisted key
                 if is_adapter:
                     bb.io.load_adapters(model, folder, strict=number % 4 == 0)
                 elif name in READERS:

@@ -1,4 +1,4 @@
-"""The parts that the fuzzers of this folder share: reading one changed input, and the command line."""
+"""Code shared by the fuzzers in this folder: reading one changed input, and the command line."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 
 from backburn.errors import BackburnError
 
-#: Reads ``count`` changed inputs of a format in a folder, by a seed, and returns the number of each outcome; the last
-#: argument is given the seconds of processor time of each input.
+#: Reads ``count`` changed inputs of a format in a folder, from a seed, and returns the number of each outcome; the last
+#: argument is called with the CPU seconds of each input.
 Fuzz = Callable[[str, int, Path, int, Callable[[float], None] | None], Counter[str]]
 
-#: What one input may take: seconds of the process; and MiB, beside ten times the files.
+#: The most that one input may take: CPU seconds, and MiB in addition to ten times the files' size.
 SECONDS, MEMORY = 1.0, 200e6 / 2**20
 
 
 def memory() -> tuple[float, float]:
-    """The most MiB that this process has had since the last call, and those that it has now, by Linux."""
+    """The peak memory of this process since the last call, and its current memory, in MiB; on Linux."""
     with open("/proc/self/status", encoding="ascii") as status:
         found = dict(line.split(":", 1) for line in status)
     with open("/proc/self/clear_refs", "w", encoding="ascii") as measured:
@@ -30,9 +30,9 @@ def memory() -> tuple[float, float]:
 
 
 def outcome_of(read: Callable[[], object], where: str) -> tuple[str, str]:
-    """The class and the words of the error of ours that ``read`` raises, or ``"read"`` and nothing.
+    """The class and the message of our error that ``read`` raises, or ``"read"`` and an empty string.
 
-    Other errors are raised as they are, with the note ``where``.
+    Other errors are raised again, with the note ``where``.
     """
     try:
         read()
@@ -51,8 +51,7 @@ def run(
 ) -> None:
     """Run a fuzzer on the command line, format by format.
 
-    Raises AssertionError for an input that takes more seconds, or more MiB beyond what the process had at first, than
-    ``SECONDS`` and ``MEMORY``.
+    Raises AssertionError for an input that takes more than ``SECONDS``, or more additional memory than ``MEMORY``.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--count", type=int, default=10_000, help="inputs of each format")
@@ -66,7 +65,7 @@ def run(
         with tempfile.TemporaryDirectory() as made:
             folder = (options.folder or Path(made)) / name / "inside"
             folder.mkdir(parents=True, exist_ok=True)
-            fuzz(name, 200, folder, -1, None)  # what is made once, and imported
+            fuzz(name, 200, folder, -1, None)  # warm up: imports and caches
             seconds: list[float] = []
             added: list[float] = []
             _, first = memory()

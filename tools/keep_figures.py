@@ -1,8 +1,8 @@
-"""Keeps the pictures of the examples for the documentation: small, and once for both themes.
+"""Stores the pictures of the examples for the documentation: reduced in size, and once for both themes.
 
-``python tools/keep_figures.py PATH NAME`` reads ``PATH-light.svg`` and ``PATH-dark.svg``, which ``main.py --plot PATH``
-of an example has drawn, and writes ``docs/figures/NAME.svg``; or ``PATH.svg`` alone, of an example without themes. The
-build of the documentation makes the pictures of both themes from it (``draw_figures.kept``).
+``python tools/keep_figures.py PATH NAME`` reads ``PATH-light.svg`` and ``PATH-dark.svg``, drawn by an example's
+``main.py --plot PATH``, or ``PATH.svg`` of an example without themes, and writes ``docs/figures/NAME.svg``. The build
+of the documentation creates the pictures of both themes from it (``draw_figures.kept``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from draw_figures import DOCS, in_theme
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 HREF = f"{{{XLINK}}}href"
-#: Attributes with coordinates, of which hundredths of a unit are enough.
+#: Attributes with coordinates, which are rounded to hundredths of a unit.
 COORDINATES = frozenset({"d", "x", "y", "width", "height", "points", "transform"})
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", XLINK)
@@ -48,7 +48,7 @@ def small(text: str) -> ElementTree.Element:
 
 
 def both(light: ElementTree.Element, dark: ElementTree.Element) -> ElementTree.Element:
-    """Return the light drawing with what the dark one has besides its colours: raster images, as ``data-dark``."""
+    """Return the light drawing with the raster images of the dark one, as ``data-dark``."""
     for ours, theirs in zip(light.iter(), dark.iter(), strict=True):
         for key, value in list(ours.attrib.items()):
             other = theirs.attrib[key]
@@ -61,7 +61,7 @@ def both(light: ElementTree.Element, dark: ElementTree.Element) -> ElementTree.E
 
 
 def main(path: str, name: str) -> None:
-    """Read, and write."""
+    """Read the drawings, and write the file."""
     files = [Path(f"{path}-{theme}.svg") for theme in ("light", "dark")]
     if not files[0].exists():
         files = [Path(f"{path}.svg")]

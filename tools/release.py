@@ -3,11 +3,11 @@
 ``nox -s release`` calls it, with what ``tools/build_wheels.py`` needs:
 
     nox -s release -- --prepare 0.2.0   dates the changelog and writes the version, to be committed
-    nox -s release                      does all the rest, but uploads nothing
+    nox -s release                      does everything else, but uploads nothing
     nox -s release -- --upload          uploads as well, as the user that twine finds
 
-Twine itself rehearses the upload, to an index on this machine that forgets what it gets. A release that is refused says
-everything that is wrong with the tree at once, and changes nothing. A tag at this commit is kept: a command that failed
+Twine itself rehearses the upload, to an index on this machine that discards the files. A refused release lists
+everything that is wrong with the tree, and changes nothing. A tag at this commit is kept, so a command that failed
 after tagging can be repeated.
 """
 
@@ -41,7 +41,7 @@ VERSION_IN_SOURCE, VERSION_IN_CITATION, DATE_IN_CITATION = (
 
 
 class Refused(Exception):
-    """The release cannot be made; the message has a line for each reason."""
+    """The release is refused; the message has a line for each reason."""
 
 
 class Release(NamedTuple):
@@ -61,7 +61,7 @@ class Release(NamedTuple):
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     """Run the command; 0, or 1 for a release that is refused."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--prepare", metavar="VERSION", help="date the changelog, write the version, and do no more")
+    parser.add_argument("--prepare", metavar="VERSION", help="only date the changelog and write the version")
     parser.add_argument("--upload", action="store_true", help="upload the files with twine after all checks")
     options = parser.parse_args(arguments)
     try:
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
 
 
 def read_changelog(root: Path) -> Release:
-    """The newest release of the changelog; an empty section *Unreleased* may stand above it."""
+    """The newest release of the changelog, below an empty section *Unreleased* if there is one."""
     text = (root / CHANGELOG).read_text(encoding="utf-8")
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         heading, _, notes = section.partition("\n")
@@ -98,7 +98,7 @@ def read_changelog(root: Path) -> Release:
 
 
 def checked(root: Path, for_upload: bool = False) -> Release:
-    """The release that the tree is ready for. Raises :class:`Refused` with everything that is not."""
+    """The release that the tree is ready for. Raises :class:`Refused` with everything that is not ready."""
     release = read_changelog(root)
     version, date, notes = release
     wrong = []
@@ -151,7 +151,7 @@ def _tag_problems(root: Path, release: Release, number: Version) -> list[str]:
 
 
 def _remote_problems(root: Path) -> list[str]:
-    """Whether the links in the package's description lead to the repository that it is uploaded from."""
+    """A problem if the links in the package's description do not lead to the repository that it is uploaded from."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     linked = project["urls"]["Repository"]
     origin = git(root, "remote", "get-url", "origin", check=False)
@@ -160,7 +160,7 @@ def _remote_problems(root: Path) -> list[str]:
 
 
 def prepare(root: Path, version: str, date: str) -> None:
-    """Date the section *Unreleased*, and write the version and the date where they stand."""
+    """Date the section *Unreleased*, and write the version and the date to the files that name them."""
     text = (root / CHANGELOG).read_text(encoding="utf-8")
     if read_changelog(root).version != "Unreleased":
         raise Refused(f"{CHANGELOG}: there is no section 'Unreleased' with any text")
@@ -183,7 +183,7 @@ def write(path: Path, text: str) -> None:
 
 
 def tag(root: Path, release: Release) -> None:
-    """Tag this commit, with the notes as the message, unless it has been done."""
+    """Tag this commit, with the notes as the message, unless the tag exists."""
     if release.tag not in git(root, "tag", "--list", release.tag).split():
         message = f"backburn {release.version}\n\n{release.notes}\n"
         git(root, "tag", "--annotate", "--cleanup=verbatim", "--file=-", release.tag, text=message)
@@ -210,7 +210,7 @@ def build(root: Path) -> list[Path]:
 
 
 def check_files(files: list[Path], version: str) -> None:
-    """Refuse files that are not one source distribution and wheels, of this version, that the index would take."""
+    """Refuse files unless they are one source distribution and wheels, of this version, that the index would accept."""
     sources = [path for path in files if path.name.endswith(".tar.gz")]
     wheels = [path for path in files if path.suffix == ".whl"]
     wrong = [f"{path.name} is neither a wheel nor a source distribution" for path in {*files} - {*sources, *wheels}]
@@ -228,7 +228,7 @@ def check_files(files: list[Path], version: str) -> None:
 
 
 def _version_in(wheel: Path) -> str:
-    """The version in a wheel's metadata, or what stops it from being read."""
+    """The version in a wheel's metadata, or why it cannot be read."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
@@ -238,14 +238,14 @@ def _version_in(wheel: Path) -> str:
 
 
 def upload(files: list[Path], rehearse: bool = False) -> None:
-    """Upload with twine; as a rehearsal to an index on this machine, which must have got every file."""
+    """Upload with twine; to rehearse, to an index on this machine, which must receive every file."""
     command = [sys.executable, "-m", "twine", "upload", "--disable-progress-bar"]
     if not rehearse:
         _run([*command, *map(str, files)])
         return
     nobody = {"TWINE_USERNAME": "nobody", "TWINE_PASSWORD": "nothing", "TWINE_NON_INTERACTIVE": "1"}
     with forgetful_index() as (address, taken):
-        # Without a proxy, which would look for the index elsewhere.
+        # Without a proxy, which could not reach the index.
         _run([*command, "--repository-url", address, *map(str, files)], **nobody, NO_PROXY="*", no_proxy="*")
     if lost := {path.name for path in files} - set(taken):
         raise Refused(f"twine would not upload {', '.join(sorted(lost))}")
@@ -253,7 +253,7 @@ def upload(files: list[Path], rehearse: bool = False) -> None:
 
 @contextmanager
 def forgetful_index() -> Iterator[tuple[str, list[str]]]:
-    """A package index on this machine that accepts every upload; its address, and the names of the files it got."""
+    """A package index on this machine that accepts every upload; its address, and the names of the received files."""
     taken: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -4,12 +4,12 @@ Names are those of ``SANITIZERS``, all by default:
 
 - ``address``: the kernels compiled with AddressSanitizer and UndefinedBehaviorSanitizer, at every instruction set that
   this processor has: random programs (`tests.programs`), and the trials of `tests.programs.stress`;
-- ``thread``: with ThreadSanitizer, the trials of several threads, signals and forks, and random programs;
-- ``none``: as they are, in forked children and with little address space, which sanitizers need for themselves.
+- ``thread``: with ThreadSanitizer, the trials of several threads and signals, and random programs;
+- ``none``: without a sanitizer, in forked children and with little address space, which sanitizers would use up.
 
-The minutes are shared; compiling is not counted. Copies of the backend with their libraries stay in
-``build/sanitize``, and are compiled again when a source changes. A compiler without a sanitizer's library is told, and
-what needs it is left out; the exit status is 1 where a sanitizer or a trial found something.
+The minutes are shared; compiling is not counted. Copies of the backend with their libraries stay in ``build/sanitize``,
+and are compiled again when a source changes. A missing library of a sanitizer is reported, and its runs are left out;
+the exit status is 1 if a sanitizer or a trial found something.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDER = ROOT / "build" / "sanitize"
 
 
 class Sanitizer(NamedTuple):
-    """Options of the compiler, libraries to load first, variables, and what is run: modules with arguments."""
+    """Compiler options, libraries to preload, environment variables, and the modules to run, with arguments."""
 
     flags: tuple[str, ...]
     libraries: tuple[str, ...]
@@ -44,14 +44,14 @@ SANITIZERS = {
     "address": Sanitizer(
         ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
         ("libasan.so",),
-        # Python leaves memory to the system when it ends.
+        # Python does not free all memory when it exits.
         {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1", "UBSAN_OPTIONS": "print_stacktrace=1"},
         (PROGRAMS, (STRESS, "threads", "signals", "forks")),
     ),
     "thread": Sanitizer(
         ("-fsanitize=thread",),
         ("libtsan.so",),
-        # A child of a process with threads is let be. OpenBLAS is not compiled with it, and would be accused.
+        # Children of a process with threads are allowed. OpenBLAS is not compiled with it: it would be reported.
         {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66:die_after_fork=0", "OPENBLAS_NUM_THREADS": "1"},
         ((STRESS, "threads", "signals"), PROGRAMS),
     ),
@@ -64,7 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python tools/sanitize.py", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SANITIZERS))
     parser.add_argument("--minutes", type=float, default=20.0, help="of all runs together")
-    parser.add_argument("--best", action="store_true", help="the best instruction set alone")
+    parser.add_argument("--best", action="store_true", help="only the best instruction set")
     options = parser.parse_args()
     if wrong := {*options.names} - SANITIZERS.keys():
         parser.error(f"no such sanitizer: {', '.join(sorted(wrong))}; there are {', '.join(SANITIZERS)}")
@@ -78,7 +78,7 @@ def main() -> int:
             print(f"sanitize: {name} is left out: {compiler} has no {' and no '.join(missing)}")
             continue
         levels = compiled(name, compiler, options.best)
-        # A lower instruction set has the same threads.
+        # Lower instruction sets use threads in the same way.
         plans += [
             (name, level, run)
             for level in (levels if name == "address" else levels[-1:])
@@ -98,7 +98,7 @@ def path_of(compiler: str, library: str) -> str | None:
 
 
 def compiled(name: str, compiler: str, is_best: bool) -> list[str]:
-    """Compile a copy of the backend, unless it is there; the instruction sets that it has for this processor."""
+    """Compile a copy of the backend unless it exists; the instruction sets that it has for this processor."""
     folder = FOLDER / name / "backburn_numpy"
     kept = {path.name: path.read_bytes() for path in folder.glob("compiled/*.kernels")}
     shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +118,7 @@ def compiled(name: str, compiler: str, is_best: bool) -> list[str]:
         f"    build.build(only_best={is_best})\n"
         "print(*(level for level in build.supported_levels() if level in build.libraries()))"
     )
-    # Kernels with a sanitizer are not loaded here, where it is not loaded first.
+    # Kernels with a sanitizer are not loaded here, since its library is not preloaded.
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=variables | {"BACKBURN_COMPILED": "0"},
@@ -133,7 +133,7 @@ def compiled(name: str, compiler: str, is_best: bool) -> list[str]:
 
 
 def wrapper(name: str, compiler: str) -> Path:
-    """A compiler that adds a sanitizer to all but the processor's test, and keeps the names of functions."""
+    """A compiler that adds a sanitizer to everything except the processor's test, and keeps function names."""
     path = FOLDER / name / "cc"
     path.write_text(f"""#!/bin/sh
 for last; do shift; [ "$last" = -s ] || set -- "$@" "$last"; done
@@ -152,7 +152,7 @@ def environment(name: str, more: dict[str, str]) -> dict[str, str]:
 
 
 def is_clean(name: str, level: str, run: tuple[str, ...], compiler: str, seconds: float) -> bool:
-    """Run a module for some seconds: whether neither it nor a sanitizer has found anything."""
+    """Run a module for some seconds: whether neither it nor a sanitizer found anything."""
     length = ("--minutes", str(seconds / 60)) if run[0] == "tests.programs" else ("--seconds", str(seconds))
     print(f"sanitize: {name} at {level}: {' '.join(run)}, {seconds:.0f} s", flush=True)
     return python(name, compiler, "-m", *run, *length, BACKBURN_COMPILED=level) == 0
@@ -162,7 +162,7 @@ def python(name: str, compiler: str, *arguments: str, **variables: str) -> int:
     """The status of a Python process with a sanitizer's libraries and the copy of the backend."""
     sanitizer = SANITIZERS[name]
     libraries = [str(path_of(compiler, library)) for library in sanitizer.libraries]
-    # env, as setarch is not to be run with the libraries. ThreadSanitizer knows some of Linux's layouts only.
+    # env, so that setarch runs without the libraries. ThreadSanitizer supports only some of Linux's memory layouts.
     loaded = ["env", f"LD_PRELOAD={' '.join(libraries)}"] if libraries else []
     fixed = ["setarch", "-R"] if name == "thread" and shutil.which("setarch") else []
     command = [*fixed, *loaded, sys.executable, *arguments]

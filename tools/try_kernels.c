@@ -1,17 +1,17 @@
-/* Calls element-wise kernels of a library, products in two threads, and machine code, and prints a checksum of what each
- * computes; try_kernels.py compiles it.
+/* Calls element-wise kernels of a library, products in two threads, and machine code, and prints a checksum of each
+ * result; try_kernels.py compiles it.
  *
  *     try_kernels PROCESSOR LIBRARY CODE KERNEL...
  *
- * CODE is a file with a loop of try_kernels.py's, or "none".
- * Numbers come from integers, so that they are the same on every machine; NaN are made alike, whose signs are the
- * processor's choice. */
+ * CODE is a file with a loop assembled by try_kernels.py, or "none".
+ * Operands are computed from integers, so that they are the same on every machine; all NaN count as equal, since their
+ * signs depend on the processor. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What a second thread does meanwhile. */
+/* The work of a second thread. */
 typedef void Work(void *);
 typedef struct {
     Work *work;
@@ -87,7 +87,7 @@ static uint32_t checksum(Array x, size_t size, uint32_t sum) {
     return sum;
 }
 
-/* Products of matrices, again and again, in memory that each thread has for its copies. */
+/* Repeated matrix products, with packed copies in each thread's own memory. */
 typedef void Multiply(void *, void *, void *, void *, void *, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
                       int64_t, int64_t, int64_t, int64_t, int);
 enum { HEIGHT = 121, WIDTH = 93, DEPTH = 165, TIMES = 20 };
@@ -102,7 +102,7 @@ static void multiply(void *context) {
                   1);
 }
 
-/* The checksum of the product of two arrays, which two threads compute; 0 if theirs differ. */
+/* The checksum of the product of two arrays, which two threads compute; 0 if their results differ. */
 static uint32_t product(Multiply *kernel, Array *x, size_t size) {
     Products here = {kernel, x[2], x[0], x[1]}, there = {kernel, x[3], x[0], x[1]};
     for (int k = 0; k < 4; k++) fill(x[k], size, (uint32_t)(k % 2));
@@ -110,8 +110,8 @@ static uint32_t product(Multiply *kernel, Array *x, size_t size) {
     return memcmp(x[2].bytes, x[3].bytes, HEIGHT * WIDTH * size) ? 0 : checksum(x[2], size, 2166136261u);
 }
 
-/* The checksum of what a loop of machine code writes, which the interpreter of tiles calls in two threads: elements, sums
- * and greatest ones of rows, from elements, and numbers for each column and row; 0 if it cannot be executed. */
+/* The checksum of the results of a loop of machine code, which the interpreter of tiles calls in two threads. It writes
+ * elements, and sums and maxima of rows, from elements and numbers per column and row; 0 if it cannot be executed. */
 typedef void RunTiles(const int64_t *, const int64_t *, char *, int);
 enum { CODE = 8, ARRAYS = 6, WORDS = 23, WIDTH_OF_ROWS = 77, ROWS = 250, PORTION = 50, TALL = 3 };
 static uint32_t tiles(RunTiles *run, const char *path) {
@@ -165,7 +165,7 @@ int main(int count, char **arguments) {
         uint32_t sum = 2166136261u;
         for (int k = 0; k < arrays; k++) sum = checksum(x[k], size, sum);
         const int64_t step = (int64_t)size;
-        if (arrays == 2 && strncmp(arguments[i], "fill", 4)) { /* again, shared among threads; fill reads one number */
+        if (arrays == 2 && strncmp(arguments[i], "fill", 4)) { /* again, on several threads; fill reads one number */
             share(kernel, COUNT, 0, 512, 4, 2, a, b, NULL, NULL, step, step, 0, 0);
             sum = checksum(x[0], size, sum);
         }

@@ -1,10 +1,10 @@
 """Try the kernels of a wheel where there is no Python: under Wine, or in an emulator.
 
 ``python tools/try_kernels.py OURS.whl OTHER.whl --with "wine64"`` compiles ``try_kernels.c`` for the platforms of both
-wheels by ``ziglang``, runs it on every instruction set of theirs, the other wheel's by the command after ``--with``
-(``"qemu-aarch64-static -L FOLDER"``, say, whose folder has the system's C library), and compares what the element-wise
-kernels compute, products in two threads, and a loop of machine code, bit by bit. The first wheel is one for this
-machine.
+wheels with ``ziglang`` and runs it on each of their instruction sets, for the other wheel with the command after
+``--with`` (such as ``"qemu-aarch64-static -L FOLDER"``, whose folder has the system's C library). It compares the
+results of element-wise kernels, of products in two threads, and of a loop of machine code, bit by bit. The first wheel
+must be for this machine.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from build_wheels import ROOT, load_build
 from backburn_numpy.machine_code.loops import Loop, assemble
 from backburn_numpy.machine_code.memory import VECTORS
 
-#: The parameters of kernels that the program can call.
+#: The parameters of element-wise kernels, which the program can call.
 ELEMENTWISE = re.compile(r"((const )?(float|double) \*\w+, )+int64_t \w+")
-#: Those that it calls in two threads; a result of 0 says that theirs differ.
+#: Kernels that it calls in two threads; a result of 0 means that the threads' results differ.
 PRODUCTS = "gemm", "gemm_double"
 #: A loop of machine code: the arrays are those of ``tiles`` in ``try_kernels.c``.
 ARRAYS = "full", "row", "row", "full", "column", "row"
@@ -36,7 +36,7 @@ KERNELS = (
     ("add", (("made", 1), ("array", 5))),
 )
 OUTPUTS = ("store", (("made", 2),), 0), ("sum", (("made", 2),), 1), ("max", (("made", 2),), 2)
-#: The instruction set of the first wheel whose bits a level of another architecture has.
+#: The instruction set of the first wheel whose results a level of another architecture must equal.
 ALIKE = {"base": "x86-64-v3"}
 
 
@@ -81,7 +81,7 @@ def unpacked(wheel: Path, folder: Path) -> dict[str, Path]:
 
 
 def kernels(path: Path) -> list[str]:
-    """The element-wise kernels of a library for this machine, by the parameters that it tells."""
+    """The element-wise kernels of a library for this machine, found by their declared parameters."""
     library = ctypes.CDLL(str(path))
 
     def parameters(name: str) -> str:
@@ -103,7 +103,7 @@ def compiled(wheel: Path, folder: Path) -> str:
 
 
 def results(command: list[str], libraries: dict[str, Path], level: str, code: str, names: list[str]) -> dict[str, str]:
-    """The checksum of the results of each kernel, and of machine code in a file."""
+    """The checksum of the results of each kernel, and of the machine code in the file ``code``."""
     paths = str(libraries["processor"]), str(libraries[level]), code
     done = subprocess.run([*command, *paths, *names], check=True, capture_output=True, text=True)
     return dict(line.split() for line in done.stdout.splitlines())

@@ -20,7 +20,7 @@ LEAST = 0.70
 def main() -> int:
     """Run pyright, print the counts and compare them."""
     command = [sys.executable, "-m", "pyright", "--verifytypes", "backburn", "--ignoreexternal", "--outputjson"]
-    # With --verifytypes pyright does not heed --pythonpath: it asks the first python3 on the path for packages.
+    # With --verifytypes pyright ignores --pythonpath: it asks the first python3 on the path for packages.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     environment = {**os.environ, "PATH": path}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

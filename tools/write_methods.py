@@ -2,7 +2,7 @@
 
     python tools/write_methods.py
 
-Run it after marking a function by ``@method``; ``tests/project/test_public_api.py`` compares the two.
+Run it after marking a function with ``@method``; ``tests/project/test_public_api.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TensorMethods:
 
 
 class _SelfType(ast.NodeTransformer):
-    """Replaces the type variable of the first argument by ``Self``."""
+    """Replaces the type variable of the first argument with ``Self``."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Name("Self") if node.id == "T" else node
@@ -72,7 +72,7 @@ def as_method(name: str, definition: ast.FunctionDef) -> str:
 
 
 def origin(function: Callable[..., Any], name: str) -> str | None:
-    """The import that makes a name of a function's annotations known, or None for a builtin name."""
+    """The import of a name in a function's annotations, or None for a builtin name."""
     module = sys.modules[function.__module__]
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.ImportFrom):

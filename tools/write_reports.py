@@ -1,8 +1,8 @@
 """Runs the conformance suite on backends and keeps the results that the documentation's pages show.
 
 ``python tools/write_reports.py "autodiff(numpy)" torch`` writes ``docs/conformance/autodiff-numpy.json`` and
-``torch.json``, each with its date; the build of the documentation makes a page of each. Without arguments it runs all
-backends of this repository that are installed. JAX, which compiles each call, takes half an hour.
+``torch.json``, each with its date; the build of the documentation generates a page from each. Without arguments it runs
+all installed backends of this repository. JAX, which compiles each call, takes half an hour.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def text_of(kept: dict[str, Any]) -> str:
 
 
 def main(specs: list[str]) -> int:
-    """Run, and write; exit status 1 where a check fails."""
+    """Run the suite, and write the files; return 1 if a check fails."""
     failed = False
     for spec in specs or [*OURS, *(name for name in OTHERS if find_spec(f"backburn_{name}"))]:
         report = check_backend(spec, jobs=2)

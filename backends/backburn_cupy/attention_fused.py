@@ -40,18 +40,18 @@ class ForwardResults(NamedTuple):
     by_cudnn: bool
 
 
-#: By the id of each live result: the contract's gradient is given only the result, and would have to recompute the
-#: log-sum-exp without this.
+#: The forward results by the id of each live output: the contract's gradient is given only the output, and would
+#: otherwise recompute the log-sum-exp.
 _SAVED: dict[int, tuple[ref[Any], ForwardResults]] = {}
 
 
 def _forget(name: int) -> Callable[[Any], None]:
-    """The callback for when a result dies."""
+    """The callback for when an output is freed."""
     return lambda _: _SAVED.pop(name, None) and None
 
 
 def _saved(y: Array | None) -> ForwardResults | None:
-    """The results of the forward pass that made ``y``; None if unknown."""
+    """The results of the forward pass that computed ``y``; None if unknown."""
     alive, saved = _SAVED.get(id(y), (None, None))
     return saved if y is not None and alive is not None and alive() is y else None
 

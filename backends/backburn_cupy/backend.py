@@ -142,7 +142,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """The version of each NVIDIA library in use, or why it is not and what is used instead; what computes passes.
+        """The version of each NVIDIA library in use, or why it is missing and what replaces it; what computes passes.
 
         Determined once, by this property or by the first operation that would use them.
         """
@@ -186,7 +186,7 @@ class CupyBackend(Backend[Any, Any, Any, Quantized[Any]]):
         self._cupy.get_default_pinned_memory_pool().free_all_blocks()
 
     def fuse(self, formula: Callable[..., Any], /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
-        """``formula(self, *values)``, by one kernel for each result where that can be."""
+        """``formula(self, *values)``, by one kernel for each result if possible."""
         try:
             result = NotImplemented if self.runner is None else fuse(self.runner, formula, *values)
         except Exception as error:

@@ -47,10 +47,10 @@ class Recorded:
         with k.translate_errors("capture"):
             self._numbers = Numbers(k)
             self._pool = cupy.cuda.MemoryPool(allocate)
-            self._pool.set_limit(size=0)  # at one it would give back what the graph uses
+            self._pool.set_limit(size=0)  # at a limit it would free memory that the graph uses
             #: Objects outside the pool to keep alive as long as the graph, by id.
             self._kept: dict[int, Any] = {}
-            #: The addresses of state that new values have been written over, and the arrays that hold these, by id.
+            #: The addresses of overwritten state, and the arrays with the new values, by id.
             self._overwritten: set[int] = set()
             self._newer: dict[int, Array] = {}
             self._is_stale = False
@@ -59,13 +59,13 @@ class Recorded:
             k.faults.record()  # allocated now, not as part of the recording
             k.faults.pending = pending
             cupy.cuda.get_current_stream().synchronize()  # the operands may still be being computed
-            cupy.get_default_memory_pool().free_all_blocks()  # room for the new pool
+            cupy.get_default_memory_pool().free_all_blocks()  # free memory for the new pool
             with self._allocating():
                 self._own = self._pool.malloc(1).mem.pool
                 self.state = [x.copy() for x in state]
                 self._inputs = [x.copy() for x in inputs]
                 transfers = recording.host_constants if (recording := RECORDING_STEP.get()) is not None else ()
-                #: Arrays that the step brings from the host, by their values: CUDA records no such transfer.
+                #: Arrays that the step copies from the host, by their values: CUDA records no such transfer.
                 self.constants = {
                     (dtype, shape, data): cupy.array(np.frombuffer(data, dtype).reshape(shape))
                     for dtype, shape, data in transfers
@@ -134,7 +134,7 @@ class Recorded:
         self._kept |= {id(thing): thing for thing in things}
 
     def overwrite(self, x: Array) -> Array | None:
-        """An array for new values in the memory of ``x``, if that is state; None if it is to be kept."""
+        """An array for new values in the memory of ``x``, if that is state; None if it must be kept."""
         recording = RECORDING_STEP.get()
         if recording is None or not recording.overwrites or not x.flags.c_contiguous:
             return None
@@ -155,7 +155,7 @@ class Recorded:
             self._is_stale |= any(m.ptr in self._overwritten and id(x) not in self._newer for x, m in pairs)
 
     def note_results(self, results: Any) -> None:
-        """Note results that lie in overwritten memory: they follow from the new values."""
+        """Note results that share overwritten memory: they have the new values."""
         if self._overwritten:
             arrays = [x for x in flatten((results,)) if isinstance(x, cupy.ndarray)]
             self._newer |= {id(x): x for x in arrays if x.data.mem.ptr in self._overwritten}
@@ -166,7 +166,7 @@ class Recorded:
         return [x.copy() if x.data.mem.ptr in state_addresses else x for x in out]
 
     def _update_state(self, new: Sequence[Array]) -> None:
-        """Copy the new state over the old one, in one launch; not what an operation has written in place."""
+        """Copy the new state over the old one in one launch, except for what was written in place."""
         changed = [(x, old) for x, old in zip(new, self.state, strict=True) if not _is_same(x, old)]
         state_addresses = {x.data.mem.ptr for x in self.state}
         # Values that share the old state's memory are copied before it is overwritten.
@@ -221,8 +221,9 @@ def constant(host: Any) -> Array:
     recording = RECORDING_STEP.get()
     assert recording is not None
     if (array := _IN_PROGRESS[-1].constants.get(contents(host))) is None:
-        words = f"brings values from the host ({host.dtype}{list(host.shape)}) that it did not bring in the call before"
-        raise recording.refuse(CaptureError(f"from_numpy {words}: pass what changes in the batch"))
+        words = f"({host.dtype}{list(host.shape)}) that differ from those of the call before"
+        error = CaptureError(f"from_numpy copies values from the host {words}: pass what changes in the batch")
+        raise recording.refuse(error)
     return array
 
 
@@ -406,9 +407,9 @@ def refusal(name: str, error: Exception) -> CaptureError | None:
     if "D2H" in words or "synchronous" in words or "StreamCaptureUnsupported" in words:
         what = "reads values on the host, or waits for the device"
     elif "H2D" in words:
-        what = "brings values from the host"
+        what = "copies values from the host"
     elif isinstance(error, NotImplementedError):
-        what = "calls a library by a way that cannot be recorded"
+        what = "calls a library in a way that cannot be recorded"
     if os.environ.get("BACKBURN_CUPY_DEBUG", "") not in ("", "0"):
         what += ", as every operation does with BACKBURN_CUPY_DEBUG=1"
     return recording.refuse(CaptureError(f"{name} {what} ({words})"))

@@ -28,9 +28,9 @@ POSITIONS = 1 << 30
 
 
 def supports(k: Any, size: Shape, *operands: Array) -> bool:
-    """Whether im2col pays, by kernels for floats.
+    """Whether im2col pays off, by kernels for floats.
 
-    Windows of one element are a stack of matrices already, which the default body multiplies; but in float32.
+    Windows of one element already are a stack of matrices, which the default body multiplies, but in float32.
     """
     worth = (math.prod(size) > 1 or is_half(operands[0])) and operands[0].dtype.kind != "c"
     return worth and k.runner is not None and all(x.size and math.prod(x.shape[2:]) <= POSITIONS for x in operands)

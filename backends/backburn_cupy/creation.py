@@ -61,7 +61,7 @@ def cast(x: Array, dtype: Any) -> Array:
 
 
 def is_bfloat16(dtype: Any) -> bool:
-    """Whether a dtype is bfloat16, which has no kind of NumPy's."""
+    """Whether a dtype is bfloat16, for which NumPy has no kind."""
     return bool(dtype.char == "E")
 
 
@@ -92,7 +92,7 @@ def cast_scalar(number: complex, dtype: Any) -> Any:
 
 
 def check_scalar(number: complex, dtype: Any) -> Any:
-    """:func:`cast_scalar` for an own kernel, which would wrap an integer out of range: raises OverflowError.
+    """:func:`cast_scalar` for our own kernels, which would wrap an integer out of range: raises OverflowError.
 
     >>> check_scalar(-1, np.dtype(np.uint8))
     Traceback (most recent call last):
@@ -104,7 +104,7 @@ def check_scalar(number: complex, dtype: Any) -> Any:
 
 def full(k: Any, shape: Shape, value: complex, dtype: DType) -> Array:
     host = dtype.dtype
-    if value == 0 and str(value)[0] not in "-(":  # which begins -0.0, and a complex number with a zero of that sign
+    if value == 0 and str(value)[0] not in "-(":  # as -0.0 or a complex number with such a zero begins
         return cupy.zeros(shape, host)
     result = cupy.ndarray(shape, host)
     result.fill(value if value == 1 else _rounded(value, dtype))  # 1, where every gradient starts, needs no rounding
@@ -112,7 +112,7 @@ def full(k: Any, shape: Shape, value: complex, dtype: DType) -> Array:
 
 
 def _rounded(value: complex, dtype: DType) -> Any:
-    """The Python number that is ``value`` in a dtype."""
+    """``value`` rounded to a dtype, as a Python number."""
     with np.errstate(over="ignore"):  # overflow to infinity in narrow dtypes
         wide = np.complex128 if dtype.kind == "complex" else np.float64 if dtype.is_floating else dtype.dtype
         return np.asarray(value, wide).astype(dtype.dtype).item()

@@ -106,7 +106,7 @@ def _candidates(version: int) -> Iterator[Any]:
 
 
 def words() -> str:
-    """The library's version; if there is none, what that means."""
+    """The library's version; if it is missing, the consequences."""
     found = library()
     if found is None:
         return "missing: CuPy's cuBLAS does the products, and no step with one is recorded"

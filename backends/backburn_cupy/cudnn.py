@@ -161,7 +161,7 @@ def excluded_notes(kind: Kind) -> list[str]:
 
 
 class Plan:
-    """A graph ready to run, or the fact that there is none."""
+    """A graph ready to run, or a record that cuDNN has none."""
 
     def __init__(self, kind: Kind) -> None:
         module = found().module

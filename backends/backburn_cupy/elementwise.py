@@ -1,9 +1,9 @@
 """CuPy: element-wise operations: arithmetic, functions, comparisons, logic and bits.
 
-Most are CuPy's ufuncs, with a float beside an array first fitted to its dtype: 0-d results are arrays, and nothing
+Most are CuPy's ufuncs, with Python numbers first converted to the array's dtype: 0-d results are arrays, and nothing
 warns. Where their values or dtypes differ from the contract's, our own kernel replaces them. The most frequent ones of
-large arrays are formulas of one operation (:mod:`backburn_cupy.kernels.formulas`): CuPy's kernels access one element at
-a time, too few bytes in flight for the bandwidth of memory, and for half of that where elements have 16 bits.
+large arrays are formulas of one operation (:mod:`backburn_cupy.kernels.fused`): CuPy's kernels access one element at a
+time, and so have too few bytes in flight for the memory bandwidth, or for half of it with 16-bit elements.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ fmod = _division("fmod", binary_kernel("fmod_int", _FMOD))
 
 _power = binary(cupy.power)
 
-#: The largest whole exponent of complex numbers for which these are multiplied: CuPy takes their logarithm for all.
+#: The largest integer exponent of complex numbers that is computed by multiplications: CuPy always takes logarithms.
 MOST_FACTORS = 16
 
 
@@ -192,7 +192,7 @@ def _whole(number: complex) -> int:
 sqrt = unary(cupy.sqrt, "sqrt")
 exp = unary(cupy.exp, "exp")
 exp2 = unary(cupy.exp2)
-# CuPy's complex expm1 and log1p lose near 0 the digits that these functions are there to keep.
+# CuPy's complex expm1 and log1p lose the digits near 0 that these functions exist to keep.
 expm1 = or_for_complex(unary(cupy.expm1), complex_expm1)
 log = unary(cupy.log, "log")
 log2 = unary(cupy.log2)

@@ -34,7 +34,7 @@ LIBRARY_ERRORS = (
 def translate_error(name: str, operands: tuple[Any, ...], error: Exception, *, device: int, process: int) -> Exception:
     """Our error for ``error`` in operation ``name``, or ``error`` itself if there is nothing to add.
 
-    ``process`` is the one in which the backend was made.
+    ``process`` is the one that created the backend.
     """
     if isinstance(error, BackburnError):
         return error
@@ -70,7 +70,7 @@ def find_misplaced(operands: tuple[Any, ...], device: int) -> str | None:
         if isinstance(x, (np.ndarray, np.generic)):
             return (
                 f"an operand {x.dtype}{list(x.shape)} is in host memory. "
-                "Nothing is moved by itself: from_numpy (bb.asarray) brings it to the device"
+                "Nothing is moved by itself: from_numpy (bb.asarray) copies it to the device"
             )
         if isinstance(x, cupy.ndarray) and x.device.id != device:
             return (

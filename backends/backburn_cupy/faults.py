@@ -89,6 +89,6 @@ class Faults:
             operation, error, what = FAULTS[kind]
             what = what or f"index {index} is out of range for an axis of {length}"
             raise error(
-                f"{what} (in {operation}, called before: the device tells when it is waited for. "
-                f"Set BACKBURN_CUPY_DEBUG=1 to have each call checked as it is made)"
+                f"{what} (in {operation}, called earlier: device errors are found when the host waits. "
+                f"Set BACKBURN_CUPY_DEBUG=1 to check after each call)"
             )

@@ -156,7 +156,7 @@ def _values(values: Any, index: Array, dtype: Any) -> Array:
 
 
 def _add(k: Any, operation: str, x: Array, index: Array, values: Any, axis: int) -> Array:
-    if x.dtype.kind == "c":  # which no instruction adds
+    if x.dtype.kind == "c":  # no atomic instruction adds them
         real, imag = (getattr(values, part) for part in ("real", "imag"))
         return k.complex(_add(k, operation, x.real, index, real, axis), _add(k, operation, x.imag, index, imag, axis))
     wide = _sum_dtype(x)

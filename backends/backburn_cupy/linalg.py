@@ -30,10 +30,10 @@ Shape = tuple[int, ...]
 DEFAULT_ALGORITHM = -1
 
 #: The devices on which cuBLASLt applies GELU, sm_90 and sm_100; on sm_89 and sm_120 it is reported to be slower than a
-#: kernel of its own.
+#: separate kernel.
 GELU_CAPABILITIES = range(90, 120)
 
-#: The results of a product for each multiprocessor, half a tile, and the length of sums from which on it is divided.
+#: Products with fewer results per multiprocessor (half a tile) and sums of at least this length are split.
 RESULTS, LONG = 1 << 13, 1 << 11
 
 #: The most calls for a stack whose axes are not evenly strided; with more, it is copied.
@@ -87,9 +87,9 @@ def linear_weight_backward(k: Any, grad: Array, x: Array, /) -> tuple[Array, Arr
 
 
 def _is_split(k: Any, results: int, length: int) -> bool:
-    """Whether a product is so small, and its sums so long, that they are divided among multiprocessors.
+    """Whether a product is so small, and its sums so long, that they are split among multiprocessors.
 
-    That is not expected of a product that also sums an operand: most multiprocessors would be idle.
+    A product that also sums an operand is not expected to be split: most multiprocessors would be idle.
     """
     return k.runner is not None and results < k.runner.processors * RESULTS and length >= LONG
 
@@ -200,7 +200,7 @@ def layout(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
     by_row, by_column = by_row // itemsize, by_column // itemsize
     # The stride of an axis of length 1 is meaningless.
     step = next((s // itemsize for n, s in zip(shape[-3::-1], strides[-3::-1], strict=True) if n != 1), 0)
-    if step < 0:  # which cuBLAS does not promise to read
+    if step < 0:  # cuBLAS does not promise to read it
         return None
     if columns == 1 or by_column == 1:
         leading = by_row if rows > 1 else max(columns, 1)
@@ -272,7 +272,7 @@ def gemm_with(k: Any, x: Array, y: Array, out: Array, epilogue: int, *operands: 
 
 
 def _readable_operands(k: Any, x: Array, y: Array, result: Any) -> tuple[Array, Array, Products]:
-    """``x`` and ``y``, copied if cuBLAS cannot read them as they lie, and products like theirs."""
+    """``x`` and ``y``, copied if cuBLAS cannot read their layout, and the :class:`Products` of such operands."""
     products = kind(k.number, x.shape, x.strides, y.shape, y.strides, x.dtype, result, k.allow_tf32)
     if products is not None:
         return x, y, products
@@ -295,9 +295,9 @@ class Products:
     def multiply(self, addresses: tuple[int, ...], epilogue: int = cublaslt.NO_EPILOGUE) -> bool:
         """``out = left @ right``, all column-major, by cuBLASLt; False if not supported.
 
-        ``addresses`` are the addresses of the operands, of ``out``, and for an ``epilogue`` that of its biases or sums,
-        one per row, and that of the matrix beside ``out`` if it has one. ``out`` is contiguous and of the result's
-        dtype, as are these. The work is queued on the current stream.
+        ``addresses`` are those of the operands, of ``out``, and for an ``epilogue`` of its biases or sums, one per row,
+        and of its auxiliary matrix, if it has one. ``out`` and the latter are contiguous and of the result's dtype. The
+        work is queued on the current stream.
         """
         if cublaslt.library() is None:
             return False
@@ -319,7 +319,7 @@ class Products:
 def kind(
     device: int, x: Shape, x_strides: Shape, y: Shape, y_strides: Shape, dtype: Any, result: Any, tf32: bool
 ) -> Products | None:
-    """Products like ``x @ y`` as the libraries count: layouts, sizes, dtypes; None if they cannot read an operand."""
+    """The :class:`Products` of operands of these layouts; None if the libraries cannot read one."""
     left, right = layout(x, x_strides, dtype.itemsize), layout(y, y_strides, dtype.itemsize)
     if left is None or right is None:
         return None

@@ -1,4 +1,4 @@
-"""``Nccl``: the GPUs of several processes, one each, by NCCL through CuPy; MPI carries what is on the host.
+"""``Nccl``: the GPUs of several processes, one each, by NCCL through CuPy; MPI moves host data.
 
 Buffers are CuPy arrays, which go from GPU to GPU without the host. Calls return when they are queued on CuPy's current
 stream. A thread watches what was queued: where NCCL reports an error, or a collective does not end in time, it aborts
@@ -29,7 +29,7 @@ ADDED = {
 BYTE = ADDED["uint8"]
 #: NCCL's number of the sum (``ncclRedOp_t``).
 SUM = 0
-#: Seconds between two looks at what has been queued.
+#: Seconds between two checks of queued collectives.
 PERIOD = 0.05
 
 
@@ -80,7 +80,7 @@ class Nccl:
         self._cupy.add(x, y, out=total)
 
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
-        """Fill ``receive`` with what each process sends: in one call if they lie one after the other in memory."""
+        """Fill ``receive`` with what each process sends: in one call if they are contiguous in memory."""
         self._check_lists("all_gather", receive)
         with self._queued("all_gather", send) as (group, stream):
             size, start = send.nbytes, receive[0].data.ptr
@@ -165,7 +165,7 @@ class Nccl:
         self._watch.add(done, operation)
 
     def _initialized(self) -> Any:
-        """NCCL's communicator, made by the first call, on the current device."""
+        """NCCL's communicator, created by the first call, on the current device."""
         if self._group is None:
             identity = self._nccl.get_unique_id() if self.rank == 0 else None
             identity = self._host.gather_objects(identity)[0]
@@ -193,7 +193,7 @@ class Exchange:
     """An exchange on a separate stream."""
 
     def __init__(self, cupy: Any, done: Any, kept: Any) -> None:
-        """With the event after it, and what has to live until then."""
+        """With the event after it, and the objects to keep alive until then."""
         self._cupy, self._done, self._kept = cupy, done, kept
 
     def wait(self) -> None:
@@ -204,7 +204,7 @@ class Exchange:
 
 @dataclass
 class Queued:
-    """A collective in a queue of the device: the event after it, and when it has to be done."""
+    """A queued collective: the event after it, and its deadline."""
 
     done: Any
     operation: str
@@ -234,7 +234,7 @@ class Watch:
                 self._thread.start()
 
     def look(self, now: float) -> bool:
-        """Drop what is done, and abort if there is an error or time has run out; whether anything is left."""
+        """Drop what is done, and abort if there is an error or time has run out; returns whether anything is left."""
         with self._lock:
             while self._queue and self._queue[0].done.done:
                 self._queue.popleft()

@@ -1,4 +1,4 @@
-"""The compilation of recorded programs: passes over rows, each a kernel. ``capture(cupy)`` records what is left."""
+"""The compilation of recorded programs: passes over rows, each a kernel. ``capture(cupy)`` records the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CudaPass:
         """Raises one of ``UNTRACEABLE`` for a plan that has no kernel."""
         self._k = k
         self.kernel = PassKernel(plan)
-        #: The calls that it joins, and that for which an error is raised.
+        #: The calls that it joins, and the one to which errors are attributed.
         self.made: Sequence[Call] = [step.call for step in plan.steps]
         self.failed = self.made[-1]
 
@@ -65,7 +65,7 @@ def compile_program(k: Any, program: Program) -> CompiledProgram:
 
 
 def _found_late(k: Any, name: str) -> Callable[..., Any]:
-    """The operation that ``k`` has when it is called: a recording puts others in the place of its own."""
+    """The operation of ``k``, looked up at each call: recordings replace it."""
 
     def operation(*operands: Any, **options: Any) -> Any:
         return getattr(k, name)(*operands, **options)

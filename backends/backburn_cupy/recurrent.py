@@ -1,7 +1,7 @@
 """CuPy: LSTMs and GRUs. A step is a product and one kernel.
 
-16-bit floats are multiplied as such, on tensor cores. What goes back from step to step beside the product, and all that
-is computed within a step, is float32.
+16-bit floats are multiplied as such, on tensor cores. Gradients that pass from step to step besides the product, and
+everything within a step, are float32.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _contiguous(k: Any, *arrays: Array | None) -> list[Array]:
 
 
 def _wide_zeros(k: Any, x: Array) -> Array:
-    """Zeros of the shape of ``x``, in the dtype that is computed in."""
+    """Zeros of the shape of ``x``, in the compute dtype."""
     dtype = k.dtype(x)
     return k.zeros(x.shape, float32 if dtype.bits == 16 else dtype)
 

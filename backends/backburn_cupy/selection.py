@@ -10,7 +10,7 @@ from backburn_cupy.creation import NUMBERS, check_scalar
 
 Array = Any
 
-# CuPy's own turns bfloat16 into float32.
+# CuPy's own converts bfloat16 to float32.
 _where = cupy.ElementwiseKernel("bool condition, T x, T y", "T z", "z = condition ? x : y;", "backburn_where")
 
 

@@ -52,7 +52,7 @@ class _Bytes:
         _MEMORY.add(size)
 
     def release(self) -> None:
-        """End its use."""
+        """Free it."""
         _MEMORY.add(-self.size)
         self.size = 0
 
@@ -70,7 +70,7 @@ class Null(Opaque):
         """With separate memory, or as a view of ``seen``."""
         self.shape = shape
         self.dtype = dtype
-        #: Whether the elements lie one after the other: others have to be copied for most other shapes.
+        #: Whether the elements are contiguous; otherwise reshaping copies them.
         self.is_contiguous = is_contiguous
         self._bytes: _Bytes = _Bytes(self.nbytes) if seen is None else seen._bytes
 
@@ -80,7 +80,7 @@ class Null(Opaque):
         return math.prod(self.shape) * self.dtype.itemsize
 
     def give_away(self) -> None:
-        """Leave the memory to a result, with the values."""
+        """Donate the memory to a result."""
         self._bytes.release()
 
     def __repr__(self) -> str:
@@ -91,7 +91,7 @@ class NullBackend(Backend[Null, Null, Null, Null]):
     """Shapes and dtypes without values: nothing is computed or allocated. There is a single instance.
 
     Models, gradients and optimizers run on it unchanged, and yield their shapes; :meth:`memory_stats` tells what their
-    values would take. Results take separate memory, but for views, as NumPy has them, and for what is donated. They
+    values would take. Results take separate memory, except for views, as in NumPy, and donated operands. They
     print as ``<no values>``, and the host reads zeros. Operations whose result shape depends on values raise
     ``Unsupported``.
 
@@ -167,7 +167,7 @@ def _reshaped(x: Null, shape: Shape, options: dict[str, Any]) -> Null:
 
 
 def _sliced(x: Null, shape: Shape, options: dict[str, Any]) -> Null:
-    """A range of the first axis that is longer than 1 lies in one piece, others do not."""
+    """A range along the first axis that is longer than 1 is contiguous, others are not."""
     first = next((a for a, n in enumerate(x.shape) if n > 1), 0)
     is_range = shape[first + 1 :] == x.shape[first + 1 :] and all(s.step in (None, 1) for s in options["key"])
     return Null(shape, x.dtype, seen=x, is_contiguous=x.is_contiguous and is_range)
@@ -193,13 +193,13 @@ def _dtype_of(operand: Any) -> DType | None:
 
 
 def by_rules(operation: Operation) -> Callable[..., Any]:
-    """An operation made from its two rules."""
+    """An operation derived from its shape and dtype rules."""
     results, view = operation.results, VIEWS.get(operation.name)
 
     def function(self: NullBackend, /, *arguments: Any, **attributes: Any) -> Any:
         if operation.shape is None:
             raise Unsupported(
-                f"{operation.name}: the shape of its result depends on values, which the null backend has not"
+                f"{operation.name}: the shape of its result depends on values, which the null backend does not have"
             )
         operands, options = _sorted(operation, arguments, {**operation.defaults, **attributes})
         shapes = operation.result_shape(operands, options)

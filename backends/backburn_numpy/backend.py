@@ -96,7 +96,7 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         }
 
     def memory_stats(self) -> Mapping[str, int]:
-        """``used`` by live large results, ``held`` for them and for reuse, ``peak``: the most held since a cleanup.
+        """Bytes ``used`` by live large results, ``held`` for them and for reuse, and the ``peak`` held since a cleanup.
 
         Results of 256 KiB and more are allocated from recycled memory; smaller ones, copies of the caller's data and
         NumPy's temporaries are not counted.
@@ -114,9 +114,9 @@ class NumpyBackend(Backend[FloatArray, IntArray, BoolArray, QuantizedArray]):
         return formula(self, x, *values) if found is None else found
 
     def compile(self, program: Program) -> Executable:
-        """Native programs and updates in the state's memory, of a recorded program: :mod:`backburn_numpy.programs`.
+        """A recorded program as native programs and in-place updates of state: :mod:`backburn_numpy.programs`.
 
-        A subclass, which may override operations, compiles as every backend does.
+        A subclass, which may override operations, compiles as any backend does.
         """
         is_plain = type(self) is NumpyBackend
         mine = (*STEPS, "sgd_step", "adam_step", "take_backward", "fuse")
@@ -153,7 +153,7 @@ _CAPABILITIES = {"inhibit": _capabilities(False), "propagate": _capabilities(Tru
 
 
 def _attach() -> None:
-    """Make methods of the implementations, and of operations that are programs."""
+    """Attach the implementations and the fused operations as methods."""
     for name in (entry.name for entry in contract_operations()):
         found = IMPLEMENTATIONS.get(name)
         if fused.is_fused(name, found is not None):

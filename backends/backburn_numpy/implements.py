@@ -18,14 +18,14 @@ class Implementation(NamedTuple):
     takes_backend: bool
 
 
-#: The implementations by the operation's name. An operation without one has the contract's body.
+#: The implementations by the operation's name. An operation without one uses the contract's body.
 IMPLEMENTATIONS: dict[str, Implementation] = {}
 
 
 def implements(name: str, takes_backend: bool = False) -> Callable[[F], F]:
     """A decorator: the function is the operation ``name``, repeated quietly if NumPy raises for NaN and infinities.
 
-    With ``takes_backend`` its first parameter is the backend. The decorated function itself stays as it is.
+    With ``takes_backend`` its first parameter is the backend. The decorated function itself is unchanged.
 
     >>> @implements("soft")
     ... def soft(x): ...

@@ -1,10 +1,10 @@
 """``python -m benchmarks.gpu``: all checks and benchmarks that need a GPU, into one JSON and one Markdown file.
 
-Each part runs in its own process, the parts of models in one for each model, with a time limit, so that one that fails
-does not affect the others; what it found before being stopped is kept. The files are written after each part. If
-commands may not run long, ``--limit`` stops in time, and ``--resume`` continues the last command with the same
-``--out``. Without a GPU it says why and exits with status 2. ``--backend`` names another backend and ``--small``
-shrinks everything, to try the program itself.
+Each part runs in its own process, parts about models in one per model, with a time limit, so a failing part does not
+affect the others; what it found before being stopped is kept. The files are written after each part. If commands may
+not run long, ``--limit`` stops in time, and ``--resume`` continues the last command with the same ``--out``. Without a
+GPU it says why and exits with status 2. ``--backend`` names another backend and ``--small`` shrinks everything, to try
+the program itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PACKAGES = ("backburn", "numpy", "cupy-cuda12x", "cupy-cuda13x", "ml_dtypes", "t
 
 
 def from_checkout() -> None:
-    """Let this process and its children find backburn in the checkout, if not installed."""
+    """Let this process and its children import backburn from the checkout if it is not installed."""
     if importlib.util.find_spec("backburn") is None or importlib.util.find_spec("backburn_cupy") is None:
         folders = [str(ROOT / "src"), str(ROOT / "backends")]
         sys.path[:0] = folders
@@ -77,10 +77,10 @@ def main() -> int:
         if given.limit is not None:
             left = min(left, given.limit - (time.perf_counter() - started) - 5)
         if left < 10:
-            print(f"{name}: not run, since no time is left; --resume goes on here", flush=True)
+            print(f"{name}: not run, since no time is left; --resume continues here", flush=True)
             continue
         found = _part(name, options, left)
-        if not found["complete"]:  # it may have got further before
+        if not found["complete"]:  # an earlier run may have found more
             found = {**report["parts"].get(name, {}), **found}
         report["parts"][name] = found
         _write(report, given.out)
@@ -95,12 +95,12 @@ def _say(found: dict[str, Any]) -> None:
     print(json.dumps(found), flush=True)
 
 
-#: Facts that are equal for all parts of one report.
+#: Facts that are the same for all parts of a report.
 SAME = ("backend", "small", "device", "commit", "versions")
 
 
 def _found_before(folder: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """The parts of the report in a folder, unless they were found by other code, elsewhere or at another size."""
+    """The parts of the report in a folder, unless its code, machine or size differ."""
     path = folder / "gpu.json"
     if not path.exists():
         return {}
@@ -188,7 +188,7 @@ def _about(options: Options) -> dict[str, Any]:
 
 
 def _libraries(backend: Any) -> dict[str, str]:
-    """The libraries in use; an error in looking for them is told, and stops nothing."""
+    """The libraries in use; an error in looking for them is reported, and stops nothing."""
     try:
         return dict(getattr(backend, "libraries", {}))
     except Exception as error:

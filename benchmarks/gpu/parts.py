@@ -1,6 +1,6 @@
 """The parts of a run: functions of its :class:`Options` that return plain data, with ``problems``.
 
-A part also reports intermediate results, so that one that is stopped has not run for nothing.
+A part also reports intermediate results, which are kept if it is stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 class Options:
     """The options of a run: a backend by its spec, at full size or ``small`` (to try the program itself).
 
-    ``model`` is the one that the parts of models take; None for all.
+    ``model`` is the only model in the parts about models; None for all.
     """
 
     backend: str = "cupy"
@@ -64,7 +64,7 @@ class Options:
 
 @contextlib.contextmanager
 def _going_on(name: str, problems: list[str]) -> Iterator[None]:
-    """A context whose failure is reported in ``problems``, and stops nothing else."""
+    """A context that reports an error in ``problems`` and continues after it."""
     try:
         yield
     except Exception as error:
@@ -149,7 +149,7 @@ def _apart(ours: Step, theirs: Step, steps: int) -> float:
 
 
 def digits(options: Options, say: Say) -> Result:
-    """The training run of the README's first command, on the backend, as it is and with captured steps."""
+    """The training run of the README's first command, on the backend, unchanged and with captured steps."""
     needed = ("pydantic", "tqdm", "matplotlib")
     lacking = [name for name in needed if importlib.util.find_spec(name) is None]
     if lacking:
@@ -174,7 +174,7 @@ def digits(options: Options, say: Say) -> Result:
 
 
 def recording(options: Options, say: Say) -> Result:
-    """Whether whole steps can be recorded; recording fails at a hidden synchronisation or transfer, and says where."""
+    """Whether whole steps can be recorded: recording fails at a hidden synchronization or transfer, and says where."""
     found: Result = {"problems": []}
     for name, make in options.models.items():
         with _going_on(name, found["problems"]):
@@ -219,7 +219,7 @@ def leaks(options: Options, say: Say) -> Result:
 
 
 def timed(step: Step, synchronize: Callable[[], None], seconds: float, least: int = 8) -> float:
-    """The time per step, of as many steps, ``least`` or more, without a wait in between as take some seconds.
+    """The time per step, over ``least`` or more steps that take at least ``seconds``, without waiting in between.
 
     At each wait the device idles until the host has prepared the next step: few steps would measure the host as well.
     """
@@ -236,7 +236,7 @@ def timed(step: Step, synchronize: Callable[[], None], seconds: float, least: in
 
 
 def in_turns(variants: dict[str, tuple[Step, Callable[[], None]]], options: Options, problems: list[str]) -> Result:
-    """The median time of each variant over the rounds, in each of which all run in turn.
+    """The median time of each variant over the rounds; in each round all variants take a turn.
 
     A variant that fails is left out, and reported in ``problems``.
     """
@@ -262,7 +262,7 @@ def _settled(name: str, step: Step, synchronize: Callable[[], None], problems: l
 
 
 def _peer(options: Options, problems: list[str]) -> str | None:
-    """PyTorch's device; None if it cannot run there, or not even be imported, which is reported in ``problems``."""
+    """PyTorch's device; None if it cannot run there, or cannot be imported, which is reported in ``problems``."""
     try:
         return options.torch_device
     except Exception as error:
@@ -271,7 +271,7 @@ def _peer(options: Options, problems: list[str]) -> str | None:
 
 
 def speed(options: Options, say: Say) -> Result:
-    """A training step of each model: ours eager and replayed, and PyTorch eager, in turn."""
+    """A training step of each model: ours eager and replayed, and PyTorch eager, alternating."""
     return _speed(options, say, {"eager": False, "replayed": True}, {"torch eager": None})
 
 
@@ -282,7 +282,7 @@ def compiled(options: Options, say: Say) -> Result:
 
 
 def _speed(options: Options, say: Say, ours: dict[str, bool], theirs: dict[str, Any]) -> Result:
-    """Variants of ours, captured or not, and of PyTorch's, with what gives the mode by the model if it is compiled."""
+    """Time our variants, captured or not, and PyTorch's, eager (None) or compiled in the mode for the model."""
     found: Result = {"problems": []}
     for name, make in options.models.items():
         model = make(options.small)
@@ -450,5 +450,5 @@ PARTS: dict[str, Callable[[Options, Say], Result]] = {
     "second_gradients": second_gradients,
 }  # fmt: skip
 
-#: Parts that take one model after the other, each in a separate process, since an illegal access ends the process.
+#: Parts that run in a separate process for each model, since an illegal access ends the process.
 OF_MODELS = ("parity", "recording", "speed", "compiled")

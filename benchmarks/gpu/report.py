@@ -1,4 +1,4 @@
-"""A run as a page: the versions and machine, the ratios with their targets, and all problems."""
+"""A page about a run: the versions and machine, the ratios with their targets, and all problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes a page of each report in ``docs/conformance``, which ``tools/write_reports.py`` writes as data."""
+"""Generates a page from each report in ``docs/conformance``, which ``tools/write_reports.py`` writes as data."""
 
 import json
 from pathlib import Path

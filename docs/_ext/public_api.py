@@ -1,7 +1,7 @@
 """Writes the API reference from what the package makes public, and refuses names without a docstring.
 
 A name is public if a module without a leading underscore lists it in `__all__`. It is documented once, where
-the path to it is shortest: under `backburn` if it can be had from there. Each undocumented name is a warning,
+the path to it is shortest: under `backburn` if that exports it. Each undocumented name is a warning,
 and so fails a build in which warnings are errors.
 
 Classes and functions have docstrings. A method may leave its docstring to a base class: an operation is described
@@ -166,7 +166,7 @@ def directive(name: str, value: object, described: dict[str, str]) -> str:
 
 
 def write_if_changed(path: Path, text: str) -> None:
-    """Leave an unchanged file alone, so that an incremental build stays one; another build may read it meanwhile."""
+    """Write a file only if it changes, so that builds stay incremental; another build may read it meanwhile."""
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         unfinished = path.with_suffix(f".{os.getpid()}")
         unfinished.write_text(text, encoding="utf-8")

@@ -22,19 +22,19 @@ PLACEMENTS = ("first", "last", "addends")
 PAGE = """\
 # Operations on shards
 
-How `sharded(...)` computes each operation on operands in parts, found by calling it on the samples of the conformance
-suite, whose tensors were cut along their first axis, along their last, or made the addends of a sum. This page is
+How `sharded(...)` computes each operation on sharded operands, found by calling it on the samples of the conformance
+suite, with tensors split along their first axis, along their last, or held as the addends of a sum. This page is
 generated from the code when the documentation is built. The [decision record](decisions/0045-shards-are-a-decorator.md)
-tells what placements are.
+explains placements.
 
-- *rule*: each shard computes its part; results are in parts, or equal on all shards.
+- *rule*: each shard computes its part; results are split, or equal on all shards.
 - *body*: the default {{term}}`body` runs on the parts, operation by operation.
-- *gathers*: the operands are made whole first, and every shard computes all of it. `on_fallback` makes an error or a
-  warning of that, or allows it.
-- *summed*: addends are added first. *kept*: the result is in addends, too.
+- *gathers*: the operands are gathered first, and every shard computes the whole result. `on_fallback` makes this an
+  error or a warning, or allows it.
+- *summed*: addends are summed first. *kept*: the result consists of addends, too.
 
-Several words in a cell stand for calls of several kinds: `sort` has a rule for all axes but the one that is sorted.
-Operations without operands, such as `zeros` and `uniform`, make whole tensors, or parts inside of
+Several words in a cell apply to different calls: `sort` has a rule for all axes except the sorted one. Operations
+without operands, such as `zeros` and `uniform`, create whole tensors, or parts within
 {{func}}`~backburn.decorators.sharding.created_in_parts`.
 
 {families}
@@ -42,7 +42,7 @@ Operations without operands, such as `zeros` and `uniform`, make whole tensors, 
 FAMILY = """\
 ## {title}
 
-| Operation | Cut along the first axis | Along the last | Addends |
+| Operation | Split along the first axis | Along the last | Addends |
 |---|---|---|---|
 {rows}
 """
@@ -65,7 +65,7 @@ def operands_of(level: Sharded, sample: Sample, placement: str) -> list[Any]:
 
 
 def way(level: Sharded, name: str, operands: list[Any], attributes: dict[str, Any], placement: str) -> str | None:
-    """How one call is computed; None if nothing is in parts."""
+    """How one call is computed; None if no operand is sharded."""
     flat = [x for o in operands for x in (o if isinstance(o, list) else [o])]
     if not any(level.is_cut(x) for x in flat):
         return None

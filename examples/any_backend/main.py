@@ -1,9 +1,9 @@
-"""One training on several backends: NumPy, PyTorch, JAX and whatever else is installed give the same curve.
+"""Train one network on several backends: NumPy, PyTorch, JAX and any other installed one give the same curve.
 
 Run with ``python examples/any_backend/main.py --backend numpy torch jax``. The backends over PyTorch and JAX are
-examples, too: ``pip install examples/backends/backburn_torch examples/backends/backburn_jax``. The same seed draws the
-same initial values, order and dropout everywhere, and gradients are computed by ``autodiff`` around each backend: what
-is left to differ is how each library rounds.
+examples, too: ``pip install examples/backends/backburn_torch examples/backends/backburn_jax``. A seed gives the same
+initial values, order of examples and dropout on each, and ``autodiff`` around each backend computes the gradients: only
+rounding differs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ HERE = Path(__file__).parent
 
 
 def loss(model: nn.Module, batch: tuple[bb.Tensor, bb.Tensor]) -> tuple[bb.FloatTensor, dict[str, bb.Tensor]]:
-    """Cross-entropy, and the share of images that are classified correctly."""
+    """Cross-entropy, and the fraction of images that are classified correctly."""
     images, labels = batch
     logits = model(images)
     return cross_entropy(logits, labels), {"accuracy": (logits.argmax(axis=1) == labels).mean()}
 
 
 def trained(backend: str, epochs: int) -> train.Trainer[nn.Sequential]:
-    """The digits network after training on a backend; nothing here depends on which."""
+    """Train the digits network on a backend; the code is the same for all."""
     images, labels = data.load_digits()
     seen, unseen = data.hold_out(images.reshape(len(images), -1), labels)
     with bb.use_backend(f"autodiff({backend})"):
@@ -47,7 +47,7 @@ def trained(backend: str, epochs: int) -> train.Trainer[nn.Sequential]:
 
 
 def draw(curves: dict[str, np.ndarray], path: str) -> None:
-    """The losses on each backend, and how far they are from the first one's, for light and for dark pages."""
+    """Plot the losses on each backend, and their differences from the first one's, for light and dark pages."""
     from matplotlib import pyplot
 
     first = next(iter(curves.values()))
@@ -67,9 +67,9 @@ def draw(curves: dict[str, np.ndarray], path: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Train on each backend; returns their accuracies, and the largest difference of a loss from the first one's."""
+    """Train on each backend; returns the accuracies, and the largest difference of a loss from the first backend's."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", nargs="+", default=["numpy"], help="as `backburn backends` lists them")
+    parser.add_argument("--backend", nargs="+", default=["numpy"], help="names from `backburn backends`")
     parser.add_argument("--quick", action="store_true", help="fewer epochs")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")
     options = parser.parse_args(arguments)

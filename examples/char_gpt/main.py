@@ -1,7 +1,7 @@
-"""A GPT that learns, letter by letter, to write like this project's documentation.
+"""A GPT that learns, character by character, to write like this project's documentation.
 
 Run with ``python examples/char_gpt/main.py``. A decoder of four layers (Radford et al., 2018) reads 64 characters and
-predicts the next one; after 1,500 steps it spells most words, and knows what a heading, a table and an example are.
+predicts the next one; after 1,500 steps it spells most words, and writes headings, tables and examples.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class GPT(nn.Module):
 
 
 def loss(model: GPT, batch: tuple[bb.Tensor]) -> bb.Tensor:
-    """Cross-entropy of each character of the windows, but the first, given those before it."""
+    """Cross-entropy of each character of the windows except the first, given the previous ones."""
     (windows,) = batch
     return cross_entropy(model(windows[:, :-1]), windows[:, 1:])
 
 
 def write(model: GPT, prompt: Sequence[int], length: int, temperature: float = 0.7) -> list[int]:
-    """``prompt``, and as many further characters, each drawn given at most ``context`` before it."""
+    """``prompt`` and ``length`` further characters, each drawn given up to ``context`` previous ones."""
     tokens = bb.asarray([prompt])
     with bb.no_grad():
         for _ in range(length):
@@ -60,7 +60,7 @@ def write(model: GPT, prompt: Sequence[int], length: int, temperature: float = 0
 
 
 def draw(history: list[dict[str, float]], text: str, path: str) -> None:
-    """The losses, beside a text that the model has written, for light and for dark pages."""
+    """Plot the losses beside a text that the model has written, for light and dark pages."""
     from matplotlib import pyplot
 
     for theme in ("light", "dark"):
@@ -79,7 +79,7 @@ def draw(history: list[dict[str, float]], text: str, path: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Read, train, write; returns the losses of the last epoch."""
+    """Train, and write a sample; returns the losses of the last epoch."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller model, fewer steps")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")

@@ -1,8 +1,8 @@
-"""A convolutional network that reads handwritten digits, as the mean of five seeds.
+"""A convolutional network that classifies handwritten digits: the mean accuracy of five seeds.
 
 Run with ``python examples/digits_cnn/main.py``. The last fifth of the 1,797 images of 8 x 8 pixels is held out.
-``--validate`` leaves each fifth of the others out in turn, and measures on it: layers, distortions and epochs were
-chosen by the second and third of those numbers, the lowest, and not by the held-out images.
+``--validate`` evaluates on each fifth of the other images in turn: layers, distortions and epochs were chosen by the
+second and third of those accuracies, the lowest, not by the held-out images.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backburn import data, nn, optim, train
 from backburn.nn.functional import cross_entropy
 
 HERE = Path(__file__).parent
-#: Distortions of the images in each epoch, and of the copies that are read.
+#: Distortions of the images in each training epoch, and of the copies that are classified.
 TRAINING = data.Distortion(rotation=14.0, scale=0.14, shear=0.21, shift=0.7)
 READING = data.Distortion(rotation=10.0, scale=0.1, shear=0.1, shift=0.5)
 
@@ -41,14 +41,14 @@ def network(width: int) -> nn.Sequential:
 
 
 def loss(model: nn.Module, batch: tuple[bb.Tensor, bb.Tensor]) -> tuple[bb.FloatTensor, dict[str, bb.Tensor]]:
-    """Smoothed cross-entropy, and the share of images that are classified correctly."""
+    """Smoothed cross-entropy, and the fraction of images that are classified correctly."""
     images, labels = batch
     logits = model(images)
     return cross_entropy(logits, labels, label_smoothing=0.1), {"accuracy": (logits.argmax(axis=1) == labels).mean()}
 
 
 def trained(seen: Any, unseen: Any, seed: int, epochs: int, width: int) -> train.Trainer[Any]:
-    """A run whose validation data are the ``unseen`` images and labels."""
+    """A run trained on ``seen`` images and labels, and validated on ``unseen`` ones."""
     images, labels = seen
 
     def distorted(epoch: int) -> Iterable[Any]:
@@ -68,7 +68,7 @@ def trained(seen: Any, unseen: Any, seed: int, epochs: int, width: int) -> train
 
 
 def read(model: nn.Module, images: np.ndarray, copies: int = 16) -> np.ndarray:
-    """The digits of images (n, 8, 8), each by the mean probabilities of some copies under small distortions."""
+    """Classify images (n, 8, 8), each by the mean probabilities of slightly distorted copies."""
     random = np.random.default_rng(0)
     shown = (data.distort(images, READING, random)[:, None] for _ in range(copies))
     mean_of_copies = sum(bb.softmax(train.predict(model, [x]), axis=1) for x in shown) / copies
@@ -76,13 +76,13 @@ def read(model: nn.Module, images: np.ndarray, copies: int = 16) -> np.ndarray:
 
 
 def folded(whole: Any, fold: int, folds: int = 5) -> tuple[Any, Any]:
-    """Images and labels without one of the folds, each of consecutive images, and that fold."""
+    """Images and labels without one fold of consecutive images, and that fold."""
     parts = [np.array_split(x, folds) for x in whole]
     return tuple(np.concatenate(p[:fold] + p[fold + 1 :]) for p in parts), tuple(p[fold] for p in parts)
 
 
 def draw(run: train.Trainer[Any], images: np.ndarray, labels: np.ndarray, path: str) -> None:
-    """The errors over the epochs, and the held-out digits that are misread, for light and for dark pages."""
+    """Plot the errors over the epochs, and the misclassified held-out digits, for light and dark pages."""
     from matplotlib import pyplot
 
     digits = read(run.model, images)
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     """Train with each seed; returns the mean accuracy on images that were not trained on."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller network, one seed, few epochs")
-    parser.add_argument("--validate", action="store_true", help="measure on parts of the training images")
+    parser.add_argument("--validate", action="store_true", help="evaluate on parts of the training images")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--width", type=int, default=32)

@@ -1,8 +1,8 @@
-"""A Fourier neural operator, which learns what Burgers' equation makes of any initial wave.
+"""A Fourier neural operator that learns to map any initial wave to its solution of Burgers' equation.
 
 Run with ``python examples/fourier_operator/main.py``. The network of Li et al., "Fourier neural operator for parametric
 partial differential equations" (2021), in one dimension: each layer multiplies the lowest Fourier modes by complex
-weights, adds a linear map of each point, and knows nothing of the grid. It is trained on 64 points, and evaluated on
+weights, adds a linear map of each point, and does not depend on the grid. It is trained on 64 points, and evaluated on
 256 as well. Solutions of ``u_t + u u_x = v u_xx`` on a ring come from a spectral method.
 """
 
@@ -23,7 +23,7 @@ FINE, COARSE, VISCOSITY, TIME = 256, 64, 0.02, 1.0
 
 
 def waves(count: int, seed: int) -> np.ndarray:
-    """Random sums of the eight lowest waves on the fine grid, of the largest height 1."""
+    """Random sums of the eight lowest waves on the fine grid, scaled to the maximum magnitude 1."""
     generator, x = np.random.default_rng(seed), 2.0 * np.pi * np.arange(FINE) / FINE
     numbers = np.arange(1, 9)
     sizes, phases = generator.normal(size=(count, 8)) / numbers, generator.uniform(0.0, 2.0 * np.pi, (count, 8))
@@ -32,7 +32,7 @@ def waves(count: int, seed: int) -> np.ndarray:
 
 
 def solve(u: np.ndarray, steps: int = 400) -> np.ndarray:
-    """The waves after the time 1, by a spectral method with exact diffusion and Heun's steps."""
+    """The waves at time 1, by a spectral method with exact diffusion and Heun's method."""
     numbers = np.arange(FINE // 2 + 1)
     decay, used, step = np.exp(-VISCOSITY * numbers**2 * TIME / steps), numbers < FINE // 3, TIME / steps
 
@@ -47,7 +47,7 @@ def solve(u: np.ndarray, steps: int = 400) -> np.ndarray:
 
 
 class SpectralConv1d(nn.Module):
-    """A convolution over the whole ring: the lowest ``modes`` of (examples, n, channels), times complex weights."""
+    """A convolution over the whole ring: complex weights times the lowest ``modes`` of (examples, n, channels)."""
 
     weight: Any
 
@@ -56,13 +56,13 @@ class SpectralConv1d(nn.Module):
         self.weight = nn.parameter(nn.init.normal((modes, channels, channels), std=1.0 / channels, dtype="complex64"))
 
     def forward(self, x: bb.Tensor) -> Any:
-        """Values of the shape of ``x``, on whatever grid."""
+        """Values of the shape of ``x``, on any grid."""
         low = bb.fft.rfft(x, axis=1)[:, : self.modes]
         return bb.fft.irfft(bb.einsum("bkc,kcd->bkd", low, self.weight), n=x.shape[1], axis=1)
 
 
 class Operator(nn.Module):
-    """Waves (examples, n) to waves (examples, n), by layers of width ``channels``."""
+    """Maps waves (examples, n) to waves (examples, n), by layers of width ``channels``."""
 
     def __init__(self, channels: int, modes: int, layers: int = 3) -> None:
         self.lift = nn.Linear(1, channels)
@@ -71,7 +71,7 @@ class Operator(nn.Module):
         self.drop = nn.Sequential(nn.Linear(channels, 2 * channels), nn.GELU(), nn.Linear(2 * channels, 1))
 
     def forward(self, u: bb.Tensor) -> Any:
-        """The waves after the time 1."""
+        """The waves at time 1."""
         x: Any = self.lift(u[:, :, None])
         for over, each in zip(self.over, self.each, strict=True):
             x = bb.gelu(over(x) + each(x))
@@ -84,7 +84,7 @@ def error(found: np.ndarray, right: np.ndarray) -> float:
 
 
 def draw(u: np.ndarray, right: np.ndarray, found: np.ndarray, history: list[float], path: str) -> None:
-    """The error over the steps, and three waves before and after, for light and for dark pages."""
+    """Plot the error over the steps, and three waves before and after, for light and dark pages."""
     from matplotlib import pyplot
 
     x = np.arange(FINE) / FINE
@@ -104,7 +104,7 @@ def draw(u: np.ndarray, right: np.ndarray, found: np.ndarray, history: list[floa
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Train the operator; returns relative errors of waves that it has not seen, on the coarse and the fine grid."""
+    """Train the operator; returns the relative errors on new waves, on the coarse and the fine grid."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer waves and steps")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")

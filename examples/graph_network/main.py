@@ -1,9 +1,9 @@
-"""A graph network: 1,797 digits of which a handful have labels, and a graph of which digits resemble each other.
+"""A graph network: 1,797 digits, a few of them labelled, and a graph that connects similar digits.
 
 Run with ``python examples/graph_network/main.py``. Graph convolutions after Kipf and Welling, "Semi-supervised
-classification with graph convolutional networks" (2017), with their sizes and rates: each node sends its features along
-the edges, by indexing, and sums what arrives, by ``index_add``. The same network without the edges shows what the graph
-is worth.
+classification with graph convolutional networks" (2017), with their sizes and rates: indexing sends the features of the
+nodes along the edges, and ``index_add`` sums them at the receivers. For comparison, the same network is trained without
+the edges.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Graph = Mapping[str, bb.Tensor]
 
 
 def graph_of(features: np.ndarray, neighbours: int) -> dict[str, np.ndarray]:
-    """Edges in both directions between each node and its nearest, with itself, weighted by ``1 / sqrt(d_i d_j)``."""
+    """Edges in both directions between each node and its nearest, with loops, weighted by ``1 / sqrt(d_i d_j)``."""
     squares = (features**2).sum(1)
     distances = squares[:, None] + squares - 2.0 * features @ features.T
     nearest = np.argsort(distances, axis=1, kind="stable")[:, : neighbours + 1]
@@ -65,14 +65,14 @@ class GCN(nn.Module):
 
 
 def loss(model: GCN, graph: Graph) -> tuple[bb.FloatTensor, dict[str, bb.Tensor]]:
-    """Cross-entropy of the nodes with labels, and the share of the others that are classified correctly."""
+    """Cross-entropy of the labelled nodes, and the fraction of the others that are classified correctly."""
     logits, labels, known, others = model(graph), graph["labels"], graph["known"], graph["others"]
     right = logits[others].argmax(axis=1) == labels[others]
     return cross_entropy(logits[known], labels[known]), {"accuracy": right.mean()}
 
 
 def accuracy(graph: Mapping[str, Any], each: int, epochs: int) -> tuple[float, GCN]:
-    """The share of nodes without labels that are classified correctly, with ``each`` labels a class, and the model."""
+    """The accuracy on unlabelled nodes, with ``each`` labels per class, and the model."""
     labels = graph["labels"]
     order = np.random.default_rng(each).permutation(len(labels))
     known = np.concatenate([order[labels[order] == digit][:each] for digit in range(data.CLASSES)])
@@ -88,7 +88,7 @@ def accuracy(graph: Mapping[str, Any], each: int, epochs: int) -> tuple[float, G
 def draw(
     found: dict[str, list[float]], counts: Sequence[int], hidden: np.ndarray, labels: np.ndarray, path: str
 ) -> None:
-    """Accuracies by the number of labels, and the logits in a plane, for light and for dark pages."""
+    """Plot accuracies by the number of labels, and the logits in a plane, for light and dark pages."""
     from matplotlib import pyplot
 
     axes = np.linalg.svd(hidden - hidden.mean(0), full_matrices=False)[2][:2]
@@ -111,7 +111,7 @@ def draw(
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Train with and without the edges; returns both accuracies for the most labels."""
+    """Train with and without the edges; returns both accuracies for the largest number of labels."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="600 digits, fewer epochs, one number of labels")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")

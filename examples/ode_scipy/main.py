@@ -1,9 +1,9 @@
-"""Parameters of an ordinary differential equation: SciPy's least squares with derivatives through the solver.
+"""Fit the parameters of an ordinary differential equation by SciPy's least squares, with derivatives through a solver.
 
-Run with ``python examples/ode_scipy/main.py``. Lotka and Volterra's equations of hunters and hunted, with the pelts of
+Run with ``python examples/ode_scipy/main.py``. Lotka and Volterra's predator-prey equations are fitted to the pelts of
 hares and lynxes that the Hudson's Bay Company counted from 1900 to 1920, in thousands (as tabulated by Howard,
 *Modeling basics*, 2009). The Jacobian of the solution with respect to the four rates and both populations of 1900 comes
-from tangents through all steps of Runge and Kutta's method; SciPy minimizes, and its own solver checks the solution.
+from tangents through all steps of the Runge-Kutta method; SciPy minimizes, and its own solver checks the solution.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ NAMES = ("growth of hares", "hares eaten by a lynx", "death of lynxes", "growth 
 
 
 def slope(logs: bb.FloatTensor, rates: bb.FloatTensor) -> bb.FloatTensor:
-    """The derivative in time of the logarithms of both populations, (2,), for four rates, (4,)."""
+    """The time derivatives of the logarithms of both populations, (2,), for four rates, (4,)."""
     hares, lynxes = bb.exp(logs)
     growth, eaten, death, born = rates
     return bb.stack([growth - eaten * lynxes, born * hares - death])
 
 
 def solution(unknowns: bb.FloatTensor, steps: int) -> bb.FloatTensor:
-    """The logarithms of both populations in each year, (21, 2), by ``steps`` of the classical method a year.
+    """The logarithms of both populations in each year, (21, 2), by ``steps`` classical Runge-Kutta steps per year.
 
     ``unknowns`` are the logarithms of the four rates and of both populations in the first year.
     """
@@ -53,7 +53,7 @@ def solution(unknowns: bb.FloatTensor, steps: int) -> bb.FloatTensor:
 
 
 def draw(best: np.ndarray, path: str) -> None:
-    """The counts, and the populations of the fitted equation, for light and for dark pages."""
+    """Plot the counts, and the populations of the fitted equation, for light and dark pages."""
     from matplotlib import pyplot
 
     times = np.linspace(1900, 1920, 401)
@@ -74,7 +74,7 @@ def draw(best: np.ndarray, path: str) -> None:
 
 
 def by_scipy(unknowns: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Both populations at times since 1900, (n, 2), by SciPy's solver of eighth order."""
+    """Both populations at times in years since 1900, (n, 2), by SciPy's solver of eighth order."""
     rates = bb.asarray(np.exp(unknowns[:4]))
     found = solve_ivp(
         lambda _, logs: slope(bb.asarray(logs), rates), (0, times[-1]), unknowns[4:], "DOP853", times, rtol=1e-10
@@ -83,9 +83,9 @@ def by_scipy(unknowns: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Fit the equation; returns the rates, the residual, and how far SciPy's solution is away."""
+    """Fit the equation; returns the rates, the residual, and the largest difference from SciPy's solution."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer steps a year")
+    parser.add_argument("--quick", action="store_true", help="fewer steps per year")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")
     options = parser.parse_args(arguments)
     steps = 4 if options.quick else 20

@@ -1,9 +1,9 @@
-"""An ONNX model that reads white digits on black: fine-tuned on black digits on white, and exported again.
+"""An ONNX model that classifies white digits on black: fine-tuned on black digits on white, and exported again.
 
-Run with ``python examples/onnx_again/main.py``. The first part makes the file that somebody might publish. All that
-follows knows the file alone: it is loaded as a module, trained on a few labelled images, and written again, with the
-same names. What the new file reads is computed by onnxruntime where it is installed, else by the evaluator of ``onnx``.
-A new network, trained on the same few images, shows what the published weights are worth.
+Run with ``python examples/onnx_again/main.py``. The first part creates a file that somebody might publish. The rest
+uses only this file: it is loaded as a module, trained on a few labelled images, and exported with the same names. The
+new file is evaluated by onnxruntime if it is installed, otherwise by the evaluator of ``onnx``. For comparison, a new
+network is trained on the same few images.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def loss(model: nn.Module, batch: tuple[bb.Tensor, bb.Tensor]) -> bb.FloatTensor
 
 
 def trained(model: Any, images: np.ndarray, labels: np.ndarray, steps: int) -> Any:
-    """A model after some steps on batches of 32 images (n, 1, 8, 8)."""
+    """Train a model for about ``steps`` steps, on batches of up to 32 images (n, 1, 8, 8)."""
     epochs = -(-steps * 32 // len(labels))
 
     def shuffled(epoch: int) -> Any:
@@ -48,7 +48,7 @@ def trained(model: Any, images: np.ndarray, labels: np.ndarray, steps: int) -> A
 
 
 def tuned(path: Path, images: np.ndarray, labels: np.ndarray, steps: int) -> Path:
-    """A published file, trained on more images and written beside the old one."""
+    """Train a published file on more images; the result is written to a new file beside it."""
     model = bb.onnx.load(path, backend="autodiff(numpy)")
     model = trained(model, images, labels, steps)
     new = path.with_stem(f"{path.stem}-{len(labels)}")
@@ -57,7 +57,7 @@ def tuned(path: Path, images: np.ndarray, labels: np.ndarray, steps: int) -> Pat
 
 
 def logits(path: Path, images: np.ndarray) -> np.ndarray:
-    """What others compute with a file."""
+    """The outputs of a file, computed by onnxruntime or ``onnx``."""
     try:
         import onnxruntime
     except ImportError:
@@ -71,7 +71,7 @@ def logits(path: Path, images: np.ndarray) -> np.ndarray:
 def draw(
     found: dict[str, list[float]], counts: Sequence[int], images: np.ndarray, titles: Sequence[str], path: str
 ) -> None:
-    """Accuracies by the number of images, and digits that the new file reads, for light and for dark pages."""
+    """Plot accuracies by the number of images, and digits that only the new file gets right, in both themes."""
     from matplotlib import pyplot
 
     for theme in ("light", "dark"):
@@ -94,7 +94,7 @@ def draw(
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Fine-tune with each number of images; returns the accuracies for the most, and how far other numbers are."""
+    """Fine-tune with each number of images; returns the accuracies for the largest, and the error of the logits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller network, fewer steps, one number of images")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")

@@ -1,9 +1,9 @@
 """A physics-informed network for Burgers' equation, ``u_t + u u_x = v u_xx``, whose solution steepens to a front.
 
 Run with ``python examples/pinn/main.py``. The problem of Raissi, Perdikaris and Karniadakis (2019), with four times
-their viscosity, which takes a minute instead of an hour: a network is given the equation and no solution. Derivatives
-by position and time, one of them second, are tangents, and the gradient of the residual is reverse mode around them.
-Adam comes near the solution, and L-BFGS reaches it.
+their viscosity, which takes a minute instead of an hour: the network gets the equation and no solution. Derivatives
+with respect to position (first and second) and time use forward mode, and the gradient of the residual uses reverse
+mode around it. Adam approaches the solution, and L-BFGS converges to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 def u(model: nn.Module, x: bb.FloatTensor, t: bb.FloatTensor) -> bb.FloatTensor:
-    """The solution at points (n,). ``u = -sin(pi x)`` at time 0 and ``u = 0`` at the ends hold whatever the model."""
+    """The solution at points (n,). ``u = -sin(pi x)`` at time 0 and ``u = 0`` at the ends hold for any model."""
     return -bb.sin(bb.pi * x) + t * (1.0 - x * x) * model(bb.stack([x, t], axis=-1))[:, 0]
 
 
@@ -39,7 +39,7 @@ def residual(model: nn.Module, x: bb.FloatTensor, t: bb.FloatTensor, viscosity: 
 
 
 def exact(x: np.ndarray, t: np.ndarray, viscosity: float) -> np.ndarray:
-    """The solution by the transform of Cole and Hopf, its integrals by Gauss-Hermite quadrature."""
+    """The solution by the Cole-Hopf transform, with integrals by Gauss-Hermite quadrature."""
     nodes, weights = np.polynomial.hermite.hermgauss(100)
     y = x[..., None] - np.sqrt(4.0 * viscosity * t)[..., None] * nodes
     kernel = weights * np.exp(-np.cos(np.pi * y) / (2.0 * np.pi * viscosity))
@@ -47,7 +47,7 @@ def exact(x: np.ndarray, t: np.ndarray, viscosity: float) -> np.ndarray:
 
 
 def draw(x: np.ndarray, t: np.ndarray, found: np.ndarray, right: np.ndarray, path: str) -> None:
-    """The solution over position and time, and at three times beside the exact one, for light and for dark pages."""
+    """Plot the solution over position and time, and beside the exact one at three times, for light and dark pages."""
     from matplotlib import pyplot
 
     for theme in ("light", "dark"):

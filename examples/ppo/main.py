@@ -1,8 +1,8 @@
-"""Reinforcement learning: proximal policy optimization balances the pole of Gymnasium's CartPole.
+"""Reinforcement learning: balance the pole of Gymnasium's CartPole by proximal policy optimization.
 
 Run with ``python examples/ppo/main.py``; it needs Gymnasium, ``pip install 'backburn[gymnasium]'``. After Schulman et
 al., "Proximal policy optimization algorithms" (2017), with generalized advantage estimation (Schulman et al., 2016).
-The loop is written out: eight environments act for 128 steps, then the policy is improved on what they have seen.
+The loop is written by hand: eight environments run for 128 steps, then the policy is updated from these steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIP, ENTROPY, VALUE = 0.2, 0.01, 0.5
 
 
 class ActorCritic(nn.Module):
-    """The logits of the actions, and the value of a state: the discounted sum of rewards to be expected."""
+    """The policy, and the value of a state: the expected discounted sum of rewards."""
 
     def __init__(self, observations: int, actions: int, width: int = 64) -> None:
         def network(outputs: int) -> nn.Sequential:
@@ -58,7 +58,7 @@ def loss(model: ActorCritic, batch: Mapping[str, bb.Tensor]) -> bb.FloatTensor:
 def rollout(
     model: ActorCritic, environments: gymnasium.vector.VectorEnv, states: np.ndarray
 ) -> tuple[Batch, np.ndarray, np.ndarray]:
-    """The next steps with the advantages of their actions, the states after them, and the ends of episodes."""
+    """The next steps, with the advantages of their actions; the states after them; and where episodes end."""
     seen: dict[str, list[np.ndarray]] = {name: [] for name in ("states", "actions", "log_probabilities")}
     values, rewards, ends = [], [], []
     with bb.no_grad():
@@ -69,7 +69,7 @@ def rollout(
             seen["actions"].append(np.asarray(actions))
             seen["log_probabilities"].append(np.asarray(log_probability(log_policy, actions)))
             states, reward, terminated, truncated, infos = environments.step(seen["actions"][-1])
-            if truncated.any():  # the time is up, and the pole stands: what would come is worth its value
+            if truncated.any():  # time is up while the pole stands: add the value of the last state
                 last = np.stack(infos["final_obs"][truncated])
                 reward[truncated] += DISCOUNT * np.asarray(model(bb.asarray(last))[1])
             values.append(np.asarray(value))
@@ -87,7 +87,7 @@ def rollout(
 
 
 def draw(returns: list[float], steps: list[int], path: str) -> None:
-    """The lengths of the episodes, for light and for dark pages."""
+    """Plot the lengths of the episodes, for light and dark pages."""
     from matplotlib import pyplot
 
     smooth = [mean(returns[max(0, i - 50) : i + 1]) for i in range(len(returns))]
@@ -103,7 +103,7 @@ def draw(returns: list[float], steps: list[int], path: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Train; returns the mean return of the last 50 episodes; 500 is the most there can be."""
+    """Train; returns the mean return of the last 50 episodes, at most 500."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer iterations")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")

@@ -1,8 +1,8 @@
-"""Fine-tuning a 4-bit model with adapters: a small Llama that has read prose learns to read Python.
+"""Fine-tune a 4-bit model with adapters: a small Llama trained on prose learns Python.
 
 Run with ``python examples/qlora/main.py``. The model learns English from this project's documentation, is quantized to
-4 bits and frozen; then low-rank adapters beside its linear layers learn Python from the project's sources, and are
-saved alone. After Dettmers et al., "QLoRA: Efficient finetuning of quantized LLMs" (2023).
+4 bits and frozen; then low-rank adapters beside its linear layers learn Python from the project's sources, and only
+these are saved. After Dettmers et al., "QLoRA: Efficient finetuning of quantized LLMs" (2023).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ CONTEXT, CHARACTERS = 64, 128
 
 
 def tokens_of(pages: Sequence[Path]) -> np.ndarray:
-    """The characters of files as numbers below 128; what is not ASCII becomes a question mark."""
+    """The characters of files as numbers below 128; non-ASCII characters become question marks."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     return np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(np.int32)
 
 
 def loss(model: nn.Module, batch: tuple[bb.Tensor]) -> bb.FloatTensor:
-    """Cross-entropy of each character of the windows, but the first, given those before it."""
+    """Cross-entropy of each character of the windows except the first, given the previous ones."""
     (windows,) = batch
     return cross_entropy(model(windows[:, :-1]), windows[:, 1:])
 
 
 def run(model: nn.Module, tokens: np.ndarray, steps: int, lr: float) -> train.Trainer[Any]:
-    """Train on the tokens, but a tenth of them, on which is measured."""
+    """Train on nine tenths of the tokens, and validate on the rest."""
     (seen,), (unseen,) = data.hold_out(tokens, parts=10)
     return train.fit(
         model,
@@ -54,7 +54,7 @@ def run(model: nn.Module, tokens: np.ndarray, steps: int, lr: float) -> train.Tr
 
 
 def draw(sizes: dict[str, float], losses: dict[str, float], path: str) -> None:
-    """The sizes of the models, and how well they predict Python, for light and for dark pages."""
+    """Plot the sizes of the models and their losses on Python, for light and dark pages."""
     from matplotlib import pyplot
 
     for theme in ("light", "dark"):
@@ -72,7 +72,7 @@ def draw(sizes: dict[str, float], losses: dict[str, float], path: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Pre-train, quantize, adapt; returns the losses on Python before and after."""
+    """Pre-train, quantize, adapt; returns the loss of each model on Python."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller model, fewer steps")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")

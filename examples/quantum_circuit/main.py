@@ -1,10 +1,10 @@
-"""A variational quantum circuit of ten qubits, which finds the ground states of the Ising ring in a transverse field.
+"""A variational quantum circuit of ten qubits that finds the ground states of an Ising ring in a transverse field.
 
 Run with ``python examples/quantum_circuit/main.py``. The energy of the ring is ``-sum(Z[i] Z[i + 1]) - h sum(X[i])``:
-neighbours want to point alike, and the field ``h`` wants to turn them. The circuit alternates between rotations by both
-terms (Hadfield et al. (2019)); with as many layers as half of the spins it reaches every ground state (Ho and Hsieh
-(2019)). Its state is 1,024 complex amplitudes, the parameters are the angles, and the loss is the energy, a real
-number. Circuits for all fields, from several starts each, are trained at once by ``vmap``.
+it is low if neighbours align, or if spins follow the field ``h``. The circuit alternates between rotations by both
+terms (Hadfield et al. (2019)); with half as many layers as spins it reaches every ground state (Ho and Hsieh (2019)).
+Its state is 1,024 complex amplitudes, the parameters are the angles, and the loss is the energy, a real number.
+Circuits for all fields, from several starts each, are trained together by ``vmap``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ QUBITS, LAYERS = 10, 5
 SPINS = 1.0 - 2.0 * (np.arange(2**QUBITS).reshape(32, 32, 1) >> np.arange(QUBITS) & 1)
 ALIKE = bb.asarray((SPINS * np.roll(SPINS, 1, axis=-1)).sum(axis=-1), dtype="float32")
 TOTAL = bb.asarray(SPINS.sum(axis=-1), dtype="float32")
-#: The Hadamard gate on five qubits: on both sides of the matrix, it turns all ten from Z to X, and back.
+#: The Hadamard gate on five qubits: applied on both sides of the matrix, it maps all ten from Z to X, and back.
 _GATE = np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2.0)
 TURN = bb.asarray(np.kron(_GATE, np.kron(_GATE, np.kron(_GATE, np.kron(_GATE, _GATE)))), dtype="float32")
 
 
 def state(angles: bb.Tensor) -> bb.Tensor:
-    """The amplitudes (32, 32) after layers with the angles (layers, 2), from all spins along the field."""
+    """The amplitudes (32, 32) after layers with the angles (layers, 2), starting with all spins along the field."""
     psi: bb.Tensor = bb.full((32, 32), 1.0 / 32.0, dtype="complex64")
     for layer in range(LAYERS):
         psi = psi * bb.exp(1j * angles[layer, 0] * ALIKE)
@@ -41,7 +41,7 @@ def state(angles: bb.Tensor) -> bb.Tensor:
 
 
 def energy(angles: bb.Tensor, field: bb.Tensor) -> tuple[bb.Tensor, bb.Tensor]:
-    """The energy of a spin, and its magnetization along the field."""
+    """The energy per spin, and the magnetization along the field."""
     psi = state(angles)
     alike = bb.sum(ALIKE * bb.abs(psi) ** 2)
     along = bb.sum(TOTAL * bb.abs(TURN @ psi @ TURN) ** 2)
@@ -49,13 +49,13 @@ def energy(angles: bb.Tensor, field: bb.Tensor) -> tuple[bb.Tensor, bb.Tensor]:
 
 
 def exact(field: np.ndarray) -> np.ndarray:
-    """The least energy of a spin, by free fermions (Lieb, Schultz and Mattis (1961); Pfeuty (1970))."""
+    """The lowest energy per spin, by free fermions (Lieb, Schultz and Mattis (1961); Pfeuty (1970))."""
     momenta = np.pi * (2 * np.arange(QUBITS) + 1) / QUBITS
     return -np.sqrt(1.0 + field[:, None] ** 2 - 2.0 * field[:, None] * np.cos(momenta)).mean(axis=1)
 
 
 def draw(fields: np.ndarray, history: np.ndarray, along: np.ndarray, path: str) -> None:
-    """The error of the energy over the steps, and energy and magnetization over the field, for light and dark pages."""
+    """Plot the energy's error over the steps, and energy and magnetization over the field, for light and dark pages."""
     from matplotlib import pyplot
 
     fine = np.linspace(fields[0], fields[-1], 201)
@@ -81,7 +81,7 @@ def draw(fields: np.ndarray, history: np.ndarray, along: np.ndarray, path: str) 
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Train the circuits; returns the largest errors of an energy and of a magnetization."""
+    """Train the circuits; returns the largest errors of the energy and the magnetization."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three fields, and fewer steps")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")

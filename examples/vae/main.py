@@ -1,8 +1,8 @@
-"""A variational autoencoder that draws digits: a map of them in two dimensions, learned without labels.
+"""A variational autoencoder of digits with a two-dimensional latent space, trained without labels.
 
 Run with ``python examples/vae/main.py``. After Kingma and Welling, "Auto-Encoding Variational Bayes" (2014): the loss
-is the negative evidence lower bound, reconstruction and divergence from the prior, per image. The labels of the digits
-only colour the picture.
+is the negative evidence lower bound per image: reconstruction plus divergence from the prior. Labels only colour the
+picture.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def loss(model: VAE, batch: tuple[bb.FloatTensor]) -> tuple[bb.FloatTensor, dict
 
 
 def draw(model: VAE, images: np.ndarray, labels: np.ndarray, path: str, side: int = 14) -> None:
-    """The digits in the latent space, and images drawn at quantiles of the prior, for light and for dark pages."""
+    """Plot the digits in the latent space, and images decoded at quantiles of the prior, for light and dark pages."""
     from matplotlib import pyplot
 
     quantiles = [NormalDist().inv_cdf((i + 0.5) / side) for i in range(side)]
@@ -78,7 +78,7 @@ def draw(model: VAE, images: np.ndarray, labels: np.ndarray, path: str, side: in
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Train, and draw; returns the losses of the last epoch."""
+    """Train, and plot; returns the losses of the last epoch."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller model, fewer epochs")
     parser.add_argument("--plot", metavar="PATH", help="write PATH-light.svg and PATH-dark.svg")

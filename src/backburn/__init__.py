@@ -1,7 +1,7 @@
 """backburn: a tensor framework in which the backend is an object and autodiff a decorator around it.
 
-Importing the package costs nothing: its names are loaded when the first of them is asked for, a backend when the first
-tensor is made.
+Importing the package is cheap: its names are loaded when one of them is first accessed, a backend when the first tensor
+is created.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
 
-#: Packages that are found as attributes: ``backburn.nn`` after ``import backburn``.
+#: Packages available as attributes: ``backburn.nn`` after ``import backburn``.
 _PACKAGES = frozenset(
     {
         "autodiff", "backend", "conformance", "data", "decorators", "distributed", "dtypes", "errors", "interop", "io",

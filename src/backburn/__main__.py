@@ -7,27 +7,27 @@ import sys
 
 
 def open_standard_streams() -> None:
-    """Open what is closed of input, output and error, to nowhere: else the next file that is opened takes its place."""
+    """Open closed standard streams on the null device: else the next file opened would take their descriptor."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the least number that is free, this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free descriptor, this one
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the process
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until exit
 
 
 def main() -> int:
     """Run the command line, and handle Ctrl-C from the first import on."""
     open_standard_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # the encoding may lack letters in a folder's name
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the encoding may lack characters of a path
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         from backburn.cli import main as command
 
         return written(command())
-    except SystemExit as end:  # of the parser, after a help or an error
+    except SystemExit as end:  # from the parser, after help or an error
         if not (end.code is None or isinstance(end.code, int)):
             raise
         return written(end.code or 0)
@@ -38,13 +38,13 @@ def main() -> int:
 
 
 def written(status: int) -> int:
-    """The status, or 2 if what was printed cannot be written; the interpreter would say so of itself at its end."""
+    """``status``, or 2 if the output cannot be flushed, which the interpreter would report itself at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # where what waits to be printed goes
-            if status == 0 and not isinstance(error, BrokenPipeError):  # (head, a pager) has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # discards the buffered output
+            if status == 0 and not isinstance(error, BrokenPipeError):  # head or a pager closes the pipe
                 status = 2
                 with contextlib.suppress(OSError):
                     print(f"backburn: {error.strerror}", file=sys.stderr)

@@ -1,11 +1,11 @@
 """Everything that ``backburn`` offers at the top level.
 
-``import backburn`` is lazy: it loads this module when the first name is asked for. Of the modules in ``_FAMILIES``,
-every function is offered whose name does not begin with an underscore.
+``import backburn`` is lazy: it loads this module on the first access to a name. Every function of the modules in
+``_FAMILIES`` is public unless its name begins with an underscore.
 """
 
 # pyright: reportGeneralTypeIssues=false
-# ruff: noqa: I001, F403 - what is imported is offered: `as` says so to type checkers.
+# ruff: noqa: I001, F403 - imported names are public: `as` tells type checkers so.
 
 import importlib as _importlib
 import inspect as _inspect

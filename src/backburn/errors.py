@@ -1,4 +1,4 @@
-"""Every error that backburn raises: a :class:`BackburnError`, and the built-in exception that Python programmers catch.
+"""Every error that backburn raises: each is a :class:`BackburnError` and a built-in exception such as ValueError.
 
 >>> import backburn as bb
 >>> try:

@@ -1,8 +1,8 @@
-"""Trees: nested containers whose leaves are tensors, as models, parameters and batches are.
+"""Trees: nested containers of tensors, such as models, parameters and batches.
 
-Lists, tuples, named tuples, dicts, dataclasses and modules are nodes, and None is a node without children. A field of a
-dataclass that is declared ``field(metadata={"static": True})`` is kept as it is, and is not a child; so is an
-attribute that is not a field. Your own classes become nodes by :func:`register_node`.
+Lists, tuples, named tuples, dicts, dataclasses and modules are nodes, and None is a node without children. Fields of
+dataclasses declared ``field(metadata={"static": True})``, and attributes that are not fields, are kept unchanged and
+are not children. Register your own classes with :func:`register_node`.
 
     >>> from backburn import trees
     >>> trees.tree_map(lambda x: 2 * x, {"w": [1.0, 2.0], "b": None})

@@ -57,7 +57,7 @@ def test_a_name_alone(text: str) -> None:
         ("autodiff(numpy))", r"nothing may follow, and '\)' does"),
         ("numpy numpy", "nothing may follow, and 'numpy' does"),
         ("numpy:", "expected the number of a device and found the end"),
-        ("mine:Mine", "expected the number of a device and found 'Mine'; a class of one's own gets a name by"),
+        ("mine:Mine", "expected the number of a device and found 'Mine'; name a class of your own with"),
         ("numpy:-1", "a device is a number from 0 on"),
         ("numpy:1.5", "a device is a number from 0 on"),
         ("numpy(a=)", r"expected a value and found '\)'"),
@@ -297,7 +297,7 @@ class Toy(Wrapper):
 def test_backends_with_other_options_do_not_go_by_one_spec(names) -> None:
     register_decorator("toycount", Toy)
     plain = load_backend("toycount(numpy)")
-    words = r"start=3.*'toycount\(numpy\)', does not tell start, and one with other options .*override spec in Toy"
+    words = r"start=3.*'toycount\(numpy\)', does not include start, and a backend with .*override spec in Toy"
     for spec in ("toycount(numpy, start=3)", "autodiff(toycount(numpy, start=3))"):
         with pytest.raises(SpecError, match=words):
             load_backend(spec)

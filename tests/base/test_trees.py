@@ -284,7 +284,7 @@ def test_one_leaf_in_two_places_of_a_node_that_shares() -> None:
     assert [path for path, _ in leaves_with_paths(tree)] == places
     again = flatten([outside, Owner(a, {"again": a, "b": b}, Owner(b, outside)), outside, a])[1]
     assert again == structure
-    with pytest.raises(ArgumentError, match=r"at '1\.1\.again', one tree has a leaf that stands in another place, too"):
+    with pytest.raises(ArgumentError, match=r"at '1\.1\.again', one tree has a leaf that also occurs elsewhere"):
         tree_map(lambda x, y: x, tree, [outside, Owner(a, {"again": b, "b": b}, Owner(b, outside)), outside, a])
     with pytest.raises(ArgumentError, match="different other places"):
         tree_map(lambda x, y: x, Owner(a, b, a), Owner(a, b, b))

@@ -176,7 +176,7 @@ def test_a_longer_schedule_is_noted_and_the_best_epoch_is_named(run: Any, own: P
     status, _, err = run("train", own, "train.epochs=4", "--resume")
     assert status == 0
     assert err == (
-        "note: the run goes on at another rate: lr after step 10 was 0, and is 0.015 by the present schedule. A "
+        "note: the run continues at another rate: lr after step 10 was 0, and is 0.015 by the present schedule. A "
         "schedule over more epochs has other rates\n"
     )
     status, _, err = run("train", own, "train.epochs=4", "--overwrite")

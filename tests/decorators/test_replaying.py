@@ -413,7 +413,7 @@ def test_arrays_that_the_step_brings_are_constants() -> None:
     assert captured.launches == 1
     counts = iter(range(9))
     captured = bb.capture(lambda x: x + bb.asarray([float(next(counts))], backend=RECORDING), state=False)
-    with pytest.warns(CaptureWarning, match="brings values from the host .* pass what changes in the batch"):
+    with pytest.warns(CaptureWarning, match="copies values from the host .* pass what changes in the batch"):
         assert [captured(*on([0.0])).item() for _ in range(4)] == [0.0, 2.0, 3.0, 4.0], "recorded in vain, and run"
 
 
@@ -559,7 +559,7 @@ def test_tensors_that_stay_elsewhere_are_found() -> None:
         for function in functions:
             captured = bb.capture(function, state=False)
             captured(bb.ones((2, 3)))
-            with pytest.warns(CaptureWarning, match=r"a float32\[.*\] that it computes stays somewhere else") as told:
+            with pytest.warns(CaptureWarning, match=r"a float32\[.*\] that it computes is kept outside") as told:
                 captured(bb.ones((2, 3)))
             assert told[0].filename == __file__
         captured = bb.capture(functions[0], state=False, on_fallback="allow")

@@ -121,7 +121,7 @@ def test_a_measured_step_has_a_time() -> None:
     [
         ({}, "takes the axes of a mesh"),
         ({"dp": 2, "rate": 0.0}, "rate is a positive number"),
-        ({"dp": 2, "rate": 1.0, "measure": True}, "measure stands for it"),
+        ({"dp": 2, "rate": 1.0, "measure": True}, "instead of measure"),
         ({"dp": 2, "processes": 3}, "processes cannot"),
         ({"dp": 2, "rank": 2}, "no rank 2 of 2"),
     ],

@@ -142,7 +142,7 @@ def test_plans_that_do_not_fit_are_refused() -> None:
             place(Encoder(), plans.transformer())
         with pytest.raises(ArgumentError, match=r"has no mesh axis 'data', but 'dp'"):
             place(model, plans.sharded("data"))
-    with bb.use_backend(TP), pytest.raises(ArgumentError, match=r"Sequential has no layer that is cut over 'tp'"):
+    with bb.use_backend(TP), pytest.raises(ArgumentError, match=r"Sequential has no layer to split over 'tp'"):
         place(images(), plans.transformer())
     with pytest.raises(ArgumentError, match="parameters"):
         plans.convolutional(parameters="shraded")  # type: ignore[arg-type]

@@ -790,7 +790,7 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
     (lambda: optim.SGD(0.1).step(), "step() missing 2 required"),  # type: ignore[call-arg]
     (lambda: optim.SGD(0.1).step(), "here: optimizer.step(model, gradients), with gradients = loss.backward();"),  # type: ignore[call-arg]
     (lambda: X.sum().backward(gradient=X), "'gradient'; here: cotangent; it takes backward(cotangent=None, *, retain"),
-    (lambda: B.checkpoint(B.exp, X), "the function comes alone: checkpoint(f)(x); it takes checkpoint(f)"),
+    (lambda: B.checkpoint(B.exp, X), "the function is the only argument: checkpoint(f)(x); it takes checkpoint(f)"),
     (lambda: X.quantize("int8"), "not 'int8' besides; it takes quantize(x, /, *, dtype=qint8"),
     (lambda: np.mean(X), "for np.mean(x) of a tensor write bb.mean(x);"),
     (lambda: np.sum(X, axis=0), "for np.sum(x) of a tensor write bb.sum(x);"),

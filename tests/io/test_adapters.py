@@ -227,7 +227,7 @@ def test_bad_models(tmp_path: Path) -> None:
         save_adapters(Net(), tmp_path)
     with pytest.raises(ArgumentError, match="merge_adapters: the model has no adapters"):
         nn.merge_adapters(Net())
-    with pytest.raises(ArgumentError, match=r"merge_adapters: the model is an adapter itself: its merged\(\)"):
+    with pytest.raises(ArgumentError, match=r"merge_adapters: the model is itself an adapter: call its merged\(\)"):
         nn.merge_adapters(adapted.first)
     with pytest.raises(ArgumentError, match=r"'first\.base\.bias' requires a gradient too"):
         save_adapters(nn.add_adapters(Net(), 2).require_grad("first.base.bias"), tmp_path)

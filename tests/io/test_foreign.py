@@ -414,7 +414,7 @@ def test_other_arrays_are_refused(array: Any, tmp_path: Path) -> None:
 
 def test_names_that_files_do_not_hold_are_not_written(tmp_path: Path) -> None:
     for save in (bb.io.save_model, bb.io.save_npz):
-        with pytest.raises(bb.errors.DTypeError, match=r"no halves of surrogate pairs.*'a\\ud800' has"):
+        with pytest.raises(bb.errors.DTypeError, match=r"'a\\ud800' contains half of a surrogate pair"):
             save(tmp_path / "x", {"a\ud800": bb.ones(2)})
     for name in ("a\0b", "é" * 32766):
         with pytest.raises(bb.errors.DTypeError, match=r"save_npz: '(a\\x00b|ééé.*)' has a zero byte"):

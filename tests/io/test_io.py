@@ -319,9 +319,9 @@ def header(**changed: object) -> dict[str, str]:
         (header(version=[2]), "format version [2], and this release"),
         (header(version=1), "version 1, whose weights of linear, bilinear and recurrent layers are transposed"),
         (header(format="backburn state"), "this is a backburn state, and not a backburn model"),
-        (header(), "'x' is damaged: it does not have its checksum (CRC-32)"),
-        (header(document={"epoch": 3}), "its metadata do not have their checksum"),
-        (header(crc32=checksums(y="0" * 8)), "its checksums are not those of its tensors"),
+        (header(), "'x' is damaged: its checksum (CRC-32) does not match"),
+        (header(document={"epoch": 3}), "the checksum of its metadata does not match"),
+        (header(crc32=checksums(y="0" * 8)), "its checksums do not match its tensors"),
         (header(crc32="0" * 64), "no table of checksums"),
         (header(crc32={"tensors": 3}), "no table of checksums"),
         (header(crc32=None), "lack crc32"),
@@ -519,7 +519,7 @@ DEEP = 700 if sys.version_info < (3, 12) else 990
     ("document", "words"),
     [
         ({"a": {"$array": ["x"]}}, r"the array \['x'\] is missing"),
-        (json.loads("[" * DEEP + "]" * DEEP), "parts in parts too deep"),
+        (json.loads("[" * DEEP + "]" * DEEP), "is nested too deeply"),
     ],
 )
 def test_a_document_that_nobody_wrote_is_refused(tmp_path: Path, document: Any, words: str) -> None:

@@ -273,7 +273,7 @@ def test_misuse() -> None:
         model(text, cache=[])
     with pytest.raises(ShapeError, match="the attention_mask has the shape of the tokens"):
         model(text, text[:, :2])
-    with pytest.raises(ShapeError, match="takes numbers of tokens"):
+    with pytest.raises(ShapeError, match="takes token numbers"):
         model(text.astype("float32"))
     with pytest.raises(ArgumentError, match="capacity is an integer of at least 0"):
         ANY.Cache(capacity="8")

@@ -13,7 +13,7 @@ from backburn.models.templates import LONGEST_TEMPLATE, rendered
 pytest.importorskip("jinja2")
 
 MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "hi <b>"}, {"role": "assistant", "content": "yes"}]
-LARGE = "the value|a value of|too many steps|above 10000|an indent of|adds numbers|width of five|is not there|Range too big|bits"  # noqa: E501
+LARGE = "the value|a value of|too many steps|above 10000|an indent of|adds numbers|width of five|is not available|Range too big|bits"  # noqa: E501
 
 
 def plain(source: str) -> str:

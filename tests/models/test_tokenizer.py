@@ -136,8 +136,8 @@ def test_keys_of_the_configuration_without_an_effect(folder: Path) -> None:
     ("keys", "words"),
     [
         ({"new_option": 1}, r"tokenizer_config\.json: 'new_option': not known here"),
-        ({"add_prefix_space": True}, "add_prefix_space is True, other than in tokenizer.json, which is taken"),
-        ({"bos_token": "<begin>"}, "the tokens '<begin>' are named, other than in tokenizer.json"),
+        ({"add_prefix_space": True}, "add_prefix_space is True, unlike in tokenizer.json, which is used"),
+        ({"bos_token": "<begin>"}, "the tokens '<begin>' are named, unlike in tokenizer.json"),
         ({"additional_special_tokens": ["<a>", "<end>", {"content": "<b>"}]}, "the tokens '<a>', '<b>' are named"),
         ({"added_tokens_decoder": {"300": {"content": "<c>"}}}, "the tokens '<c>' are named"),
     ],
@@ -151,7 +151,7 @@ def test_lower_case_that_the_files_disagree_about(folder: Path) -> None:
     made = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
     made.save(str(folder / "tokenizer.json"))
-    with pytest.warns(MetadataWarning, match="do_lower_case is True, other than in tokenizer.json"):
+    with pytest.warns(MetadataWarning, match="do_lower_case is True, unlike in tokenizer.json"):
         Tokenizer(configured(folder, do_lower_case=True, tokenize_chinese_chars=True))
 
 
@@ -218,7 +218,7 @@ def test_texts_and_tokens_that_there_are_not(folder: Path) -> None:
     with pytest.raises(ArgumentError, match="half of a surrogate pair, at character 2"):
         tokenizer.encode("ab\ud800")
     for token in (-1, 2**32, 2**70):
-        with pytest.raises(ArgumentError, match="takes the numbers of tokens, from 0 on"):
+        with pytest.raises(ArgumentError, match="takes token numbers, from 0 on"):
             tokenizer.decode([0, token])
     assert tokenizer.decode([2**32 - 1]) == ""
 

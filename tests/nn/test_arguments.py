@@ -81,10 +81,10 @@ def test_sizes_may_be_integers_of_numpy() -> None:
             "EmbeddingBag: padding_idx 3 names none of 3 rows",
         ),
         (lambda x: nn.EmbeddingBag(3, 4)(bb.asarray([[3]])), OutOfRangeError, "EmbeddingBag: "),
-        (lambda x: nn.EmbeddingBag(3, 4)(bb.asarray(1)), ShapeError, "EmbeddingBag: a bag is the last axis"),
-        (lambda x: nn.EmbeddingBag(3, 4)(x), DTypeError, "EmbeddingBag: rows are named by integers"),
+        (lambda x: nn.EmbeddingBag(3, 4)(bb.asarray(1)), ShapeError, "EmbeddingBag: bags are the last axis"),
+        (lambda x: nn.EmbeddingBag(3, 4)(x), DTypeError, "EmbeddingBag: takes integer indices"),
         (lambda x: nn.EmbeddingBag(3, 4)(bb.asarray([[1]]), x), ArgumentError, "per_sample_weights are for mode='sum'"),
-        (lambda x: nn.EmbeddingBag(3, 4, mode="sum")(bb.asarray([[1]]), x), ShapeError, "a weight for each integer"),
+        (lambda x: nn.EmbeddingBag(3, 4, mode="sum")(bb.asarray([[1]]), x), ShapeError, "a weight for each index"),
         (lambda x: nn.LocalResponseNorm(0), ArgumentError, "LocalResponseNorm: size is an integer of at least 1"),
         (lambda x: nn.LocalResponseNorm(2, beta="x"), ArgumentError, "LocalResponseNorm: beta is a number"),
         (lambda x: nn.LocalResponseNorm(2)(x[0]), ShapeError, r"LocalResponseNorm: the input is \(examples, channels"),
@@ -141,7 +141,7 @@ def test_what_is_refused(call: Any, error: type[Exception], words: str) -> None:
         (lambda: nn.GroupNorm(1, 3, eps=-1), "GroupNorm: eps is a number of at least 0, not -1"),
         (lambda: nn.InstanceNorm(3, eps="x"), "InstanceNorm: eps is a number"),
         (lambda: nn.Conv2d(3, 4, 3, padding="full"), "Conv2d: padding is 'same', 'valid' or a number of places"),
-        (lambda: nn.Conv1d(3, 4, 3, stride=2, padding="same"), "Conv1d: padding 'same' keeps the number of places"),
+        (lambda: nn.Conv1d(3, 4, 3, stride=2, padding="same"), "Conv1d: padding 'same' requires stride 1"),
         (lambda: nn.ConvTranspose1d(3, 4, 3, padding=-1), "ConvTranspose1d: padding is 0 or more, not -1"),
         (lambda: nn.MaxPool2d(2, padding=(1, 1, 1)), "MaxPool2d: padding needs one entry for each of 2 spatial axes"),
         (lambda: nn.AvgPool2d(2, padding="x"), "AvgPool2d: padding is 'same', 'valid' or a number of places"),
@@ -217,7 +217,7 @@ def test_first_values_modes_and_rates_that_are_none_are_refused(make: Callable[[
 def test_states_and_labels_that_are_none_are_refused() -> None:
     x, state = bb.ones((5, 2, 3)), bb.zeros((1, 2, 4))
     for given in ((state,), (state, state, state), 3, "xy"):
-        with pytest.raises((ArgumentError, DTypeError), match=r"^LSTM: (the first states are two|takes a tensor)"):
+        with pytest.raises((ArgumentError, DTypeError), match=r"^LSTM: (the initial states are a pair|takes a tensor)"):
             nn.LSTM(3, 4)(x, given)
     for cell in (None, (state, state)):
         with pytest.raises(DTypeError, match=r"^LSTM: takes a tensor"):

@@ -133,7 +133,7 @@ def test_padding_of_convolutions() -> None:
             "reaches over 6 elements does not fit into axis 2 of 5",
         ),
         (lambda x, w: layers.conv(x, w, padding="full"), ArgumentError, "padding is 'same', 'valid' or"),
-        (lambda x, w: layers.conv(x, w, padding="same", stride=2), ArgumentError, "keeps the number of places"),
+        (lambda x, w: layers.conv(x, w, padding="same", stride=2), ArgumentError, "'same' requires stride 1"),
         (lambda x, w: layers.conv(x, w, padding=-1), ArgumentError, "conv: padding is 0 or more"),
         (lambda x, w: layers.conv(x, w, stride=0), ArgumentError, r"stride is 1 or more, not 0.* Operands: float\d+\["),
         (lambda x, w: layers.conv(x, w, stride=(1, 1)), ArgumentError, "stride needs one number for each of 1 spatial"),

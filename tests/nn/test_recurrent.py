@@ -43,7 +43,7 @@ def test_recurrent_modules(torch: Any, name: str, bidirectional: bool) -> None:
     assert turned.shape == (2, 5, 4)
     with pytest.raises(ShapeError, match=f"{name}: the input has the shape"):
         ours(bb.asarray(x[..., :2]))
-    with pytest.raises(ShapeError, match=f"{name}: a first state has the shape"):
+    with pytest.raises(ShapeError, match=f"{name}: an initial state has the shape"):
         ours(bb.asarray(x), (mine[0][:1],) * 2 if count > 1 else mine[:1])
 
 
@@ -66,7 +66,7 @@ def test_lstm_with_a_projection(torch: Any, bidirectional: bool) -> None:
         expected = getattr(theirs, path).grad.numpy()
         gradient: Any = parameter.grad(gradients)
         np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-3, atol=1e-5)
-    with pytest.raises(ShapeError, match=rf"LSTM: a first state has the shape \[{rows}, 2, 2\]"):
+    with pytest.raises(ShapeError, match=rf"LSTM: an initial state has the shape \[{rows}, 2, 2\]"):
         ours(bb.asarray(x), (bb.asarray(cell), bb.asarray(cell)))
     for size in (4, -1):
         with pytest.raises(ArgumentError, match=f"LSTM: proj_size is from 0 to hidden_size - 1, 3, not {size}"):
@@ -122,7 +122,7 @@ def test_recurrent_cells(torch: Any, name: str, more: tuple[str, ...], bias: boo
     with pytest.raises(ShapeError, match=f"{name}: the input has the shape"):
         ours(bb.asarray(steps))
     if name == "LSTMCell":
-        with pytest.raises(ArgumentError, match="the states are two"):
+        with pytest.raises(ArgumentError, match="the states are a pair"):
             ours(bb.asarray(x), last)
     wrong = bb.zeros((3, 4))
     with pytest.raises(ShapeError, match=f"{name}: a state has the shape"):

@@ -245,7 +245,7 @@ def test_errors_name_what_is_wrong() -> None:
                 make()
         with pytest.raises(AxisError, match=name):
             kind(nn.Linear(3, 2), axis=2)
-    with pytest.raises(ArgumentError, match="WeightNorm: which axis of 'weight' has the outputs of a LayerNorm"):
+    with pytest.raises(ArgumentError, match="WeightNorm: the output axis of 'weight' is not known for a LayerNorm"):
         nn.WeightNorm(nn.LayerNorm(3))
     with pytest.raises(ArgumentError, match="SpectralNorm: n_power_iterations is an integer of at least 1, not 0"):
         nn.SpectralNorm(nn.Linear(3, 2), n_power_iterations=0)

@@ -98,7 +98,7 @@ def test_data_beside_the_file(tmp_path):
     (tmp_path / "w.bin").write_bytes(np.asarray([9, 1, 2], "<f4").tobytes())
     found = load(saved(outside("w.bin", offset=4, length=8), tmp_path))
     assert found(np.zeros((1, 2), np.float32)).tolist() == [[1.0, 2.0]]
-    with pytest.raises(ArgumentError, match="loaded by its path"):
+    with pytest.raises(ArgumentError, match="load the model by its path"):
         load(outside("w.bin", offset=4, length=8))
 
 
@@ -187,7 +187,7 @@ def test_cycles():
         "(float[2] x) => (float[2] y) { y = "
         "Abs <axis = 1> (x) }"
     ), ArgumentError, r"\(Abs, opset 20\).*no attribute axis"),
-        ("(float[2] x) => (float[2] y) { y = Softmax <axis = 1.5> (x) }", ArgumentError, "axis is of another kind"),
+        ("(float[2] x) => (float[2] y) { y = Softmax <axis = 1.5> (x) }", ArgumentError, "axis has another type"),
         ((
         "(float[2] x) => (float[2] y) { "
         "y = Cast (x) }"

@@ -179,7 +179,7 @@ def test_an_lstm_with_a_projection_is_written_step_by_step() -> None:
     model = nn.LSTM(3, 4, proj_size=2)
     check_export(model, normal(3, 2, 3))
     line = r"at .*test_export_dynamic.py:\d+ in test_an_lstm_with_a_projection"
-    with pytest.raises(CaptureError, match=line + ".* is another computation at another length of 'time'"):
+    with pytest.raises(CaptureError, match=line + ".* computes something else at another length of 'time'"):
         bb.onnx.export(model, None, normal(3, 2, 3), dynamic={"x": {0: "time"}})
     check_dynamic(model, [normal(3, 2, 3)], {"x": {1: "batch"}}, [{"batch": 1}, {"batch": 4}])
 
@@ -193,7 +193,7 @@ def test_what_an_lstm_of_the_standard_does_not_give_is_an_error() -> None:
         return nn.functional.lstm(nn.functional.linear(x, w), zero, zero, r)[1]
 
     with pytest.raises(
-        Unsupported, match=r"lstm at .*test_export_dynamic.py:\d+ in cells gives the cells of all steps"
+        Unsupported, match=r"lstm at .*test_export_dynamic.py:\d+ in cells returns the cells of all steps"
     ):
         bb.onnx.export(Computed(cells), None, normal(4, 2, 3))
 
@@ -218,7 +218,7 @@ FORMULAS: dict[str, Any] = {
 def test_formulas_of_lengths(name: str) -> None:
     function = FORMULAS[name]
     if name == "a square":
-        with pytest.raises(CaptureError, match="otherwise than by sums and products"):
+        with pytest.raises(CaptureError, match="by more than sums and products"):
             bb.onnx.export(Computed(function), None, normal(3, 4), dynamic={"input_0": {0: "batch"}})
         return
     check_dynamic(Computed(function), [normal(3, 4)], {"input_0": {0: "batch"}}, [{"batch": 2}, {"batch": 9}])
@@ -323,7 +323,7 @@ def test_wrong_axes() -> None:
     wrong: list[tuple[Any, str]] = [
         ({"z": {0: "n"}}, "no input 'z'"),
         ({"input_0": {2: "n"}}, "input_0 has no axis 2"),
-        ({"input_0": {0: ""}}, "called by an identifier"),
+        ({"input_0": {0: ""}}, "name of an axis is an identifier"),
         ({"input_0": {0: "n", 1: "n"}}, "2 and 3 for the length 'n'"),
         ({0: "n"}, r"as in \{'x': \{0: 'batch'\}\}, not \{0: 'n'\}"),
         ("input_0", "dynamic names axes of inputs, .*, not 'input_0'"),

@@ -199,7 +199,7 @@ def test_integers(low: int, high: int, dtype: Any) -> None:
     ("low", "high", "dtype"), [(3, 3, int64), (5, 2, int64), (-1, 5, uint8), (0, 257, uint8), (0, 2**64 + 1, uint64)]
 )
 def test_empty_and_impossible_ranges_are_refused(low: int, high: int, dtype: Any) -> None:
-    with pytest.raises(ArgumentError, match=f"{low} up to and without {high}"):
+    with pytest.raises(ArgumentError, match=f"{low} up to but excluding {high}"):
         K.integers(1, 0, (2,), low, high, dtype)
 
 

@@ -781,7 +781,7 @@ def test_gradients_in_the_place_of_the_model_are_told() -> None:
     """Swapped arguments, which look like a model without parameters."""
     model = nn.Linear(2, 1)
     gradients = model(bb.ones((1, 2))).sum().backward()
-    with pytest.raises(ArgumentError, match=r"the model comes first, .*: it is a Gradients"):
+    with pytest.raises(ArgumentError, match=r"takes the model first, .*, a Gradients, has no parameters"):
         SGD(0.1).step(gradients, model)
 
 
@@ -830,7 +830,7 @@ def test_options_are_checked_when_they_are_set() -> None:
     for name, value in (("lr", "x"), ("lr", -1.0), ("momentum", 1.0), ("weight_decay", None)):
         with pytest.raises(ArgumentError, match=f"^SGD: {name} is a (finite )?number"):
             setattr(optimizer, name, value)
-    with pytest.raises(ArgumentError, match="SGD: momentum decides what is remembered, and cannot become 0"):
+    with pytest.raises(ArgumentError, match="SGD: momentum determines the kept state, and cannot become 0"):
         optimizer.momentum = 0.0
     optimizer.lr, optimizer.momentum, optimizer.nesterov = 0.5 * optimizer.lr, 0.75, True
     assert repr(optimizer) == "SGD(lr=0.05, momentum=0.75, weight_decay=0.0, nesterov=True)"

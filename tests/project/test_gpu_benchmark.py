@@ -85,7 +85,7 @@ def test_a_run_goes_on_where_the_last_one_was(
     monkeypatch.setattr(sys, "argv", [*arguments, "--limit", "12"])
     assert command.main() == 1
     assert called == []
-    assert "--resume goes on here" in capsys.readouterr().out
+    assert "--resume continues here" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", [*arguments, "--timeout", "100"])
     assert command.main() == 1
     assert called == [("kernels", 100.0), ("leaks", 100.0)]

@@ -253,7 +253,7 @@ def test_a_static_range_belongs_to_all_values() -> None:
     with pytest.raises(ArgumentError, match="block4"):
         QuantizedLinear(Linear(4, 4), activations="qint8_symmetric_block4_float32", inputs=calibrate(
             Sequential(Linear(4, 4)), [bb.ones((2, 4))])["0"])  # fmt: skip
-    with pytest.raises(ArgumentError, match="channel axis of inputs counts from 0"):
+    with pytest.raises(ArgumentError, match="channel axis of inputs is not negative"):
         QuantizedLinear(Linear(4, 4), activations="qint8_symmetric_channel-1_float32")
 
 

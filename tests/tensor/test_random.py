@@ -300,7 +300,7 @@ def test_gradients_flow_through_location_and_scale() -> None:
         (lambda: random.uniform(2, high=7e4, dtype="float16"), ArgumentError, "wider than the .* of float16"),
         (lambda: random.uniform(2, low=-bb.inf), ArgumentError, "uniform: -inf to 1.0 is wider"),
         (lambda: random.normal(2, generator=3), ArgumentError, "normal: the generator .* not int"),  # type: ignore[arg-type]
-        (lambda: random.integers(2, 5, 5), ArgumentError, "integers: .*from 5 up to and without 5"),
+        (lambda: random.integers(2, 5, 5), ArgumentError, "integers: .*from 5 up to but excluding 5"),
         (lambda: random.integers(10), ArgumentError, r"integers: the shape comes first, then .*\(\(\), 10\) is one"),
         (lambda: random.choice([1, 2]), ArgumentError, "choice: x, unless it is a tensor, is an integer"),  # type: ignore[arg-type]
         (lambda: random.integers(2, 0, 300, dtype="uint8"), ArgumentError, "integers: .*beyond uint8"),

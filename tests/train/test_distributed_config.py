@@ -88,16 +88,16 @@ def test_layers_of_a_transformer_are_cut_over_tp(tmp_path: Path) -> None:
         ("[distributed]\nmesh = { dp = 0 }\n", r"line 10: distributed\.mesh\.dp = 0"),
         ("[distributed]\nmash = { dp = 2 }\n", r"line 10: \[distributed\] has no key 'mash'.*mesh"),
         ('[distributed]\nmesh = { dp = 2 }\nparameters = "cut"\n', r"line 11: distributed\.parameters = 'cut'"),
-        ("[distributed]\nmesh = { dp = 2, tp = 2 }\n", r"line 10: distributed\.mesh: nothing is cut over 'tp'"),
+        ("[distributed]\nmesh = { dp = 2, tp = 2 }\n", r"line 10: distributed\.mesh: nothing is split over 'tp'"),
         ('[distributed]\nmesh = { dp = 2 }\nplan = "transformer"\n', r"line 11: .* has no axis 'tp'"),
         (
             '[distributed]\nmesh = { tp = 4 }\nparameters = "sharded"\n',
-            r"line 10: distributed\.mesh: over 'tp' layers are cut, and no plan .* or mesh = \{ dp = 4 \}",
+            r"line 10: distributed\.mesh: 'tp' is for splitting layers, and no plan .* or mesh = \{ dp = 4 \}",
         ),
-        ("[distributed]\nmesh = { tp = 4 }\n", r"line 10: distributed\.mesh: over 'tp' layers are cut, and no plan"),
+        ("[distributed]\nmesh = { tp = 4 }\n", r"line 10: distributed\.mesh: 'tp' is for splitting layers, and no"),
         (
             '[distributed]\nmesh = { tp = 2 }\nplan = "transformer"\nparameters = "state"\n',
-            r"line 12: distributed\.parameters: 'state' says .* they lie over 'dp', which the mesh does not have",
+            r"line 12: distributed\.parameters: 'state' splits .* over 'dp', which the mesh does not have",
         ),
         ("[distributed]\nmesh = { threads = 2 }\n", r"line 9: distributed: mesh: takes its axes"),
     ],
@@ -124,12 +124,12 @@ def test_a_check_makes_the_model_of_a_plan_alone(tmp_path: Path) -> None:
     assert check_plan(configured(tmp_path, "", "missing")) == ""
     assert check_plan(configured(tmp_path, "[distributed]\nmesh = { dp = 2 }\n", "missing")) == ""
     assert check_plan(configured(tmp_path, table, "encoder")) == ""
-    with pytest.raises(ConfigError, match=r"plans\.transformer: Sequential has no layer that is cut over 'tp'"):
+    with pytest.raises(ConfigError, match=r"plans\.transformer: Sequential has no layer to split over 'tp'"):
         check_plan(configured(tmp_path, table, "layers"))
     with pytest.raises(ConfigError, match=r"places the parameters of an nn.Module, not of <class 'function'>"):
         check_plan(configured(tmp_path, table, "no_module"))
     found = check_plan(configured(tmp_path, table, "unmade"))
-    assert found == "whether the model fits the plan, for it cannot be made here: OSError: no such file"
+    assert found == "whether the model fits the plan, since it cannot be built here: OSError: no such file"
 
 
 def no_module() -> Any:

@@ -168,12 +168,12 @@ def test_confusion_counts_rows_by_the_true_class() -> None:
 @pytest.mark.parametrize(
     ("kind", "words", "given"),
     [
-        (ShapeError, "one length, not 2 and 1", ([0, 1], [0])),
+        (ShapeError, "equal lengths, not 2 and 1", ([0, 1], [0])),
         (ShapeError, "there are no labels", ([], [])),
         (ArgumentError, "numbers 0 to 1, not 2", ([0, 2], [0, 1], ["a", "b"])),
         (ArgumentError, "classes have the numbers", ([0, -1], [0, 1])),
-        (ArgumentError, "labels are the numbers of classes", ([0.5], [0])),
-        (ArgumentError, "predicted are the numbers of classes", ([0], [[0.1, 0.9]])),
+        (ArgumentError, "labels are class numbers", ([0.5], [0])),
+        (ArgumentError, "predicted are class numbers", ([0], [[0.1, 0.9]])),
     ],
 )
 def test_confusions_that_are_none(kind: Any, words: str, given: Any) -> None:

@@ -81,7 +81,7 @@ def test_a_line_that_a_kill_has_cut_off_is_left_out(tmp_path: Path) -> None:
 def test_a_folder_with_a_run_is_refused(tmp_path: Path) -> None:
     trainer(tmp_path / "a").fit(1)
     before = (tmp_path / "a" / "model.safetensors").read_bytes()
-    with pytest.raises(RunFolderError, match="has a run in it already: go on with it by resume=True, replace it by"):
+    with pytest.raises(RunFolderError, match="already has a run: continue it with resume=True, replace it with"):
         trainer(tmp_path / "a").fit(1)
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == before
     run = trainer(tmp_path / "a", seed=8).fit(2, overwrite=True)
@@ -120,7 +120,7 @@ def test_a_run_that_is_overwritten_stays_until_the_first_step(tmp_path: Path) ->
     with pytest.raises(ZeroDivisionError):
         run.fit(1, overwrite=True)
     assert contents(tmp_path / "a") == before
-    with pytest.raises(RunFolderError, match="has a run in it already"):
+    with pytest.raises(RunFolderError, match="already has a run"):
         run.fit(1)
     seen = []
 

@@ -378,7 +378,7 @@ def test_data_that_have_another_length_than_they_say(capsys: Any) -> None:
 def test_data_that_end_early() -> None:
     once = iter(LINE)
     run = train.Trainer(linear(), squares, once, optimizer=optim.SGD(0.1), progress=False)
-    with pytest.raises(ArgumentError, match=r"no batch left in epoch 2: a list_iterator can be gone through only once"):
+    with pytest.raises(ArgumentError, match="no batch left in epoch 2: a list_iterator can be iterated over only"):
         run.fit(2)
     assert len(run.history) == 1
     with pytest.raises(ArgumentError, match="once"):
@@ -622,7 +622,7 @@ def test_metrics_are_scalars() -> None:
         ({"metrics": [loss]}, ArgumentError, "metrics are functions of the model and a batch by name"),
         ({"metrics": {"loss": loss}}, ArgumentError, "'loss' is the name of the loss: give the metric another name"),
         ({"callbacks": train.EarlyStopping()}, ArgumentError, "callbacks are a list"),
-        ({"callbacks": [train.EarlyStopping]}, ArgumentError, "an object is meant, not the class"),
+        ({"callbacks": [train.EarlyStopping]}, ArgumentError, "pass an object, not the class"),
         ({"accumulate": 0}, ArgumentError, "accumulate"),
         ({"clip": 0.0}, ArgumentError, "clip"),
         ({"precision": "float64"}, ArgumentError, "dtype"),

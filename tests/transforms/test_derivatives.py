@@ -266,7 +266,7 @@ def test_numbers_of_arguments_may_be_integers_of_numpy() -> None:
 
 
 def test_arguments_by_name_are_not_differentiated_for() -> None:
-    with pytest.raises(ArgumentError, match=r"argnums 0 must be .* given by position are 0, and by name x, for which"):
+    with pytest.raises(ArgumentError, match=r"argnums 0 must be .* 0 were given by position; arguments by name \(x\)"):
         grad(cube)(x=tensor([1.0, 2.0]))
 
 
@@ -335,7 +335,7 @@ def test_tensors_kept_beyond_a_transform_are_refused(inside: str, outside: str, 
         INSIDE[inside](square)(a)
         return a * box[-1]
 
-    with pytest.raises(GraphError, match=r"kept beyond it|the transform has ended"):
+    with pytest.raises(GraphError, match=r"kept it beyond the transform|the transform has ended"):
         OUTSIDE[outside](f)
 
 

@@ -36,7 +36,7 @@ LAUNCHERS: dict[str, Callable[..., Any]] = {
 def prefer_launcher(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """The operation ``plain(k, ...)``, preceded by its launcher if there is one.
 
-    Without a ``k.runner`` no kernels run, and none of complex numbers.
+    No kernels run without a ``k.runner``, or on complex numbers.
     """
     launcher = LAUNCHERS.get(name)
     if launcher is None:

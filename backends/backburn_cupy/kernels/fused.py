@@ -1,8 +1,8 @@
-"""Launchers: element-wise formulas, a kernel for each, which is written when the formula is first called.
+"""Launchers: element-wise formulas, each by a kernel that is generated at the first call of the formula.
 
 CuPy launches a kernel for each operation of a formula, such as a gradient rule. Here the formula is traced, and one
 kernel computes it in one pass over memory, 16-bit floats in float, rounded once. The numbers of a formula are
-parameters of its kernel, so that none is compiled for a number that is new.
+parameters of its kernel, so that a new number needs no new kernel.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def formula_kernels(formula: Formula, kinds: tuple[Any, ...], dtype: np.dtype[An
     """The kernels of a formula, or None if a result takes more than one.
 
     The kind of an operand is ``"array"``, also for a single element beside larger arrays, or a tuple of an option and
-    of what else tells it from an equal one.
+    of whatever distinguishes it from equal ones.
     """
     trace = _Trace(float64 if dtype.itemsize == 8 else float32)
     values = [_operand(kind, dtype) for kind in kinds]
@@ -210,7 +210,7 @@ def _extent(x: Array) -> tuple[int, bool]:
 
 
 def prefer_fused(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The operation ``plain(k, ...)`` by one kernel, where that can be."""
+    """The operation ``plain(k, ...)``, by one kernel if possible."""
     parameters, formula = tuple(OPERATIONS[name].parameters.values()), method_of(name)
     names = frozenset(OPERATIONS[name].attributes)
 

@@ -64,8 +64,8 @@ def rows(count: int, length: int, itemsize: int, processors: int, address: int =
             groups = max(1, min(THREADS // lanes, count // (2 * processors)))
             block = ceil_div(groups * lanes, WARP) * WARP
             return Rows(lanes, items, min(ceil_div(count, block // lanes), MOST_BLOCKS), block)
-    # A thread has 16 elements of a longer row: eight of 16 bits are one access, too few to have in flight, and of 32
-    # bits more bytes are in flight by fewer threads, as registers limit how many a multiprocessor runs.
+    # A thread has 16 elements of a longer row. Eight of 16 bits would be one access, too few in flight; of 32 bits,
+    # fewer threads have more bytes in flight, as registers limit how many a multiprocessor runs.
     for lanes, items in ROW_VARIANTS[4 if itemsize <= 4 and span >= 2048 else 3 : 5]:
         block = ceil_div(ceil_div(span, items), WARP) * WARP
         if block <= most_threads(itemsize):
@@ -123,7 +123,7 @@ STEP_PACKS = 4
 
 
 def table(count: int, large: bool) -> int:
-    """The tensors in one launch, of so many: parameters are copied at each launch, so no more of them than needed."""
+    """The tensors per launch, for ``count``: parameters are copied at each launch, so no more than needed."""
     return TABLES[large and count > TABLES[0]]
 
 

@@ -19,7 +19,7 @@ MANY = 1 << 16
 #: The coefficients per channel of a batch norm, as in batch_norm.cu.
 COEFFICIENTS = 6
 
-#: A channel of fewer float32 elements is computed in float64: little may be left of its gradient.
+#: A channel of fewer float32 elements is computed in float64: the terms of its gradient may cancel.
 FEW = 16
 
 
@@ -89,7 +89,7 @@ def _are_rows(shape: tuple[int, ...], axis: Axes, *parameters: Array | None) -> 
 
 
 def _is_for_passes(x: Array, axis: Axes) -> bool:
-    """Whether rows of ``x`` are scaled in passes of their own: those of 16 bits would be rounded between them."""
+    """Whether rows of ``x`` are scaled in separate passes: 16-bit ones would be rounded in between."""
     return x.dtype.itemsize > 2 and _are_rows(x.shape, axis)
 
 

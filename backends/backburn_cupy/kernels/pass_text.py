@@ -1,4 +1,4 @@
-"""The text of the kernel of a pass: values, the phases in which they are made, and the loops over a row."""
+"""The text of the kernel of a pass: values, the phases that compute them, and the loops over a row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from backburn_cupy.kernels.fused import EXPRESSIONS
 
-#: The costs of making a value once more: instructions for each element, roughly.
+#: The costs of recomputing a value: instructions per element, roughly.
 COSTS = {"full": 6, "column": 2, "cheap": 1, "dear": 8}
 #: Operations of one or two instructions.
 CHEAP = frozenset((
@@ -16,9 +16,9 @@ CHEAP = frozenset((
     *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
     *("logical_and", "logical_or", "logical_not"),
 ))  # fmt: skip
-#: The expressions of what is done with values; a call on 16-bit floats is rounded.
+#: The expressions of operations; a call on 16-bit floats is rounded.
 TEXTS = EXPRESSIONS | {"stored": "stored({})"}
-#: The most operands of a phase of which a thread loads all elements before it uses one.
+#: The most operands of a phase for which a thread loads all elements before it uses one.
 AT_ONCE = 4
 
 SOURCE = """#include "common.cuh"
@@ -77,20 +77,20 @@ class Node:
     operation: str
     operands: list[Node] = field(default_factory=list)
     is_element: bool = False
-    #: The first phase in which it can be made: that after the phase which sums the rows that it depends on.
+    #: The first phase that can compute it: the one after the phase that reduces the rows it depends on.
     phase: int = 0
-    #: The expression of a value that is no element, as soon as there is one, or the array of an operand.
+    #: The expression of a value that is not an element, once it has one, or the array of an operand.
     text: str = ""
 
     @property
     def cost(self) -> int:
-        """The cost of making it once more."""
+        """The cost of recomputing it."""
         return COSTS.get(self.operation) or COSTS["cheap" if self.operation in CHEAP else "dear"]
 
 
 @dataclass
 class Phase:
-    """The outputs, the numbers of the row and the sums of columns that a phase computes."""
+    """The outputs, the reductions of the row and the sums of columns that a phase computes."""
 
     writes: list[tuple[int, Node]] = field(default_factory=list)
     reductions: list[tuple[Node, Node]] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Phase:
 
 
 class Writer:
-    """Writes phases; ``arrays`` are those of what is kept, ``places`` those of outputs of all elements."""
+    """Writes phases; ``arrays`` name kept values, ``places`` are the numbers of outputs of all elements."""
 
     def __init__(self, arrays: dict[Node, str], places: set[int], is_held: bool) -> None:
         self._arrays, self._places, self._is_held = arrays, places, is_held

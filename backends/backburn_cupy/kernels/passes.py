@@ -1,10 +1,10 @@
-"""Passes over rows: a kernel for each plan of :mod:`backburn.programs.fusion`, written when the plan is compiled.
+"""Passes over rows: a kernel for each plan of :mod:`backburn.programs.fusion`, generated when the plan is compiled.
 
 A row belongs to a warp or a block, whose threads each have the same elements of it in every phase; a phase ends where
-the rest of the pass reads a sum or an extreme of the row. What later phases read is kept in registers if that saves
-more than to make or read it again, and if there is room. A thread adds floats as pairs of a sum and what that lacks,
-threads add doubles. Sums of columns are added by each group of threads for its rows, and by a second kernel over the
-groups: all orders follow from the shape.
+the rest of the pass reads a sum or an extreme of the row. Values that later phases read are kept in registers if there
+are enough, those first whose recomputation or rereading costs most. A thread sums floats with their rounding errors;
+its total is added to others' as a double. Sums of columns are added by each group of threads for its rows, and by a
+second kernel over the groups: all orders follow from the shape.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Array = Any
 # The limits below are guesses that have not been measured on a GPU. They follow from the 65,536 registers of a
 # multiprocessor (CUDA C++ Programming Guide) and from the row kernels (`geometry`).
 
-#: The accesses of 16 bytes that a thread has of a row, and the most threads. Longer rows are gone over in pieces, and
-#: nothing of them is kept.
+#: The accesses of 16 bytes that a thread has of a row, and the most threads. Longer rows are processed in pieces, and
+#: none of their values are kept.
 PACKS, MOST_THREADS = 2, 512
-#: The values of its elements that a thread keeps, of eight registers each, where 512 threads leave it 128.
+#: The most values that a thread keeps for its elements, of eight registers each; with 512 threads it has 128.
 KEPT = 8
-#: The fewest rows of which a group of threads adds the columns, and the most groups: their sums are written and read.
+#: The fewest rows whose columns a group of threads adds, and the most groups: their sums are written and read.
 LEAST_ROWS, MOST_GROUPS = 8, 2048
 
 
 class _Trace(Trace):
-    """Makes nodes of operations."""
+    """Records operations as nodes."""
 
     def __init__(self, dtype: DType) -> None:
         super().__init__(dtype)
@@ -82,7 +82,7 @@ class _Trace(Trace):
 
 @cache
 def knows(name: str, dtype: DType) -> bool:
-    """Whether a pass computes an element-wise operation in a dtype; those along rows have kernels of their own."""
+    """Whether a pass computes an element-wise operation in a dtype; those along rows have separate kernels."""
     if name in ALONG_ROWS or not dtype.is_floating:
         return False
     trace = _Trace(_computed(dtype))
@@ -122,7 +122,7 @@ class PassKernel:
         self._block = geometry.THREADS if lanes else block
         room = KEPT - len(self._sums) * (2 if dtype is float32 else 1)
         if len(self._numbers) > NUMBERS or room < 0 or (self._sums and not self._is_held):
-            raise TypeError("a pass with more numbers, or more sums of columns, than there is room for")
+            raise TypeError("a pass with too many numbers or sums of columns")
         self._kept = self._chosen(room if self._is_held else 0)
         per_block = self._block // (lanes or self._block)
         self._grid = min(geometry.ceil_div(space.numbers, per_block), geometry.MOST_BLOCKS)
@@ -157,7 +157,7 @@ class PassKernel:
                 outputs[place] = totals[i * space.width : (i + 1) * space.width].reshape(plan.outputs[place].shape)
         return outputs
 
-    # ---- what it computes ----
+    # ---- computation ----
 
     def _read(self, plan: Plan) -> None:
         """Note what the steps of the plan compute."""
@@ -211,10 +211,10 @@ class PassKernel:
         self._phases += [Phase() for _ in range(len(self._phases), number + 1)]
         return self._phases[number]
 
-    # ---- what it keeps ----
+    # ---- kept values ----
 
     def _elements(self, kept: set[Node]) -> list[list[Node]]:
-        """The elements that each phase makes or reads, each after its operands, if ``kept`` need not be made again."""
+        """The elements that each phase computes or reads, each after its operands; ``kept`` ones only once."""
         found: list[list[Node]] = []
         there = set[Node]()
         for phase in self._phases:
@@ -233,7 +233,7 @@ class PassKernel:
         return found
 
     def _chosen(self, room: int) -> set[Node]:
-        """The values to keep, so many at most: each time that one which saves most."""
+        """The values to keep, at most ``room``: greedily, the one that saves most."""
         kept, cost = set[Node](), self._cost(set())
         while len(kept) < room:
             counts = Counter(node for nodes in self._elements(kept) for node in nodes)
@@ -248,7 +248,7 @@ class PassKernel:
     def _cost(self, kept: set[Node]) -> int:
         return sum(node.cost for nodes in self._elements(kept) for node in nodes)
 
-    # ---- its text ----
+    # ---- source text ----
 
     def _source(self) -> str:
         inputs, outputs, extents = self._plan.inputs, self._plan.outputs, self._plan.extents
@@ -291,7 +291,7 @@ def _computed(dtype: DType) -> DType:
 
 
 def _space(plan: Plan, width: int) -> Space:
-    """The rows of a plan; where elements have no neighbours, which one row means, rows of this width."""
+    """The rows of a plan; rows of ``width`` if all steps are element-wise on one shape, or there is only one row."""
     space = plan.space
     if space.rows > 1 and not all(step.is_elementwise and step.has_one_shape for step in plan.steps):
         return space

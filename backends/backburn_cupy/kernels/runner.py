@@ -31,7 +31,7 @@ class Runner(Protocol):
     """A device, or the tests' emulation of one, on which kernels run."""
 
     xp: Any
-    """The array module of their operands; ``xp.ndarray`` makes new ones, as CuPy's ``empty`` does in more time."""
+    """The array module of their operands; ``xp.ndarray`` creates new ones, faster than CuPy's ``empty``."""
 
     processors: int
     """The multiprocessors of the device."""
@@ -64,7 +64,7 @@ class Runner(Protocol):
         ...
 
     def successor(self, x: Array) -> Array:
-        """Memory for the new values of a parameter: its own, in a recorded step that does not read it any more."""
+        """Memory for the new values of a parameter: its own, in a recorded step that no longer reads it."""
         ...
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
@@ -88,7 +88,7 @@ class CupyRunner:
         versions = (cupy.cuda.runtime.driverGetVersion(), cupy.cuda.runtime.runtimeGetVersion())
         self.large_parameters = min(versions) >= 12010
         self.processors = int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
-        self.capability = int(cupy.cuda.Device(device).compute_capability)  # whose attributes CuPy does not know
+        self.capability = int(cupy.cuda.Device(device).compute_capability)  # not in `attributes`
         self._faults = faults
         # Allocated now: memory allocated while a step is recorded belongs to the recording.
         #: The numbers of recorded steps, by place.

@@ -83,7 +83,7 @@ def _move_back(on: Runner, out: Array, axis: int) -> Array:
 
 
 def _with_step(on: Runner, grad: Array) -> tuple[Any, int]:
-    """The elements of ``grad`` in order, and how far they lie apart: 0 if it was broadcast from one, else 1."""
+    """The elements of ``grad`` in order, and their stride: 0 if it was broadcast from one, else 1."""
     return (on.address(grad), 0) if not any(grad.strides) else (on.xp.ascontiguousarray(grad), 1)
 
 

@@ -1,11 +1,11 @@
 """Optional compiled kernels of float32 operations, and some of float64: the same work in one pass over memory.
 
 NumPy computes an operation in several passes. The kernels in this folder's C sources do softmax, normalizations,
-activation functions, optimizer strides and products with quantized weights in one pass, vectorized and without the GIL.
+activation functions, optimizer steps and products with quantized weights in one pass, vectorized and without the GIL.
 They are in wheels, or compiled when the package is installed, if there is a C compiler, or by ``python -m
 backburn_numpy.compiled``. Without them, or with ``BACKBURN_COMPILED=0``, the operations' default bodies do the same
-work with NumPy: the same results up to rounding, but slower. ``BACKBURN_COMPILED=x86-64-v3`` uses those of no higher
-instruction set than that.
+work with NumPy: the same results up to rounding, but slower. ``BACKBURN_COMPILED=x86-64-v3`` uses those of that
+instruction set or a lower one.
 
 >>> level() in (None, "base", "x86-64", "x86-64-v3", "x86-64-v4")
 True
@@ -48,7 +48,7 @@ def describe() -> str:
 def kernel(name: str) -> Callable[..., None] | None:
     """The kernel of that name, which takes addresses and sizes; None if there is none.
 
-    It checks nothing: arrays that are not C-contiguous, of its dtype and sizes, corrupt memory.
+    It checks nothing: arrays that are not C-contiguous, or of another dtype or size, corrupt memory.
     """
     return _kernels.get(name) if name in _kernels else _find(name)
 
@@ -78,7 +78,7 @@ def addresses(*arrays: Array | None) -> list[int | None]:
 
 
 def addresses_of(arrays: Iterable[Array]) -> list[int]:
-    """The :func:`address` of each array, without a call of Python for each."""
+    """The :func:`address` of each array, without a Python call for each."""
     if not _HEAD:
         return [*map(address, arrays)]
     found, pointer, head = [], _pointer, _HEAD
@@ -132,7 +132,7 @@ _TYPES = {f"{name}_t" if name.endswith("64") else name: getattr(ctypes, f"c_{nam
 
 
 def _parameter_types(name: str) -> list[Any]:
-    """The C types of a kernel's parameters, as the library tells them: the text between the parentheses."""
+    """The C types of a kernel's parameters, from the library: the text between the parentheses."""
     parameters = _text(f"backburn_parameters_of_{name}").split(",")
     return [ctypes.c_void_p if "*" in text else _TYPES[text.split()[-2]] for text in parameters]
 
@@ -146,14 +146,14 @@ def _text(name: str) -> str:
 def _load() -> tuple[tuple[str, ctypes.CDLL] | None, str]:
     """The library for the processor's best instruction set; or None, and why.
 
-    Libraries that are there and cannot be used are a reason for a warning, but not that there are none.
+    Libraries that exist but cannot be used cause a warning; missing libraries do not.
     """
     names = list(levels())
     wanted = os.environ.get("BACKBURN_COMPILED") or "1"
     if wanted not in ("0", "1", "zig", *names):
         raise ArgumentError(
             f"BACKBURN_COMPILED={wanted!r}: 0 leaves the compiled kernels out, 1 uses them, and {' or '.join(names)} "
-            "those of no higher instruction set"
+            "limits their instruction set"
         )
     if wanted == "0":
         return None, "BACKBURN_COMPILED=0"

@@ -1,4 +1,4 @@
-"""Compiling the kernels: with the machine's C compiler, or with zig, which the package index has as ``ziglang``.
+"""Compiling the kernels: with the machine's C compiler, or with zig (``pip install ziglang``).
 
 The package's build hook and ``python -m backburn_numpy.compiled`` both call :func:`build`. This module imports nothing
 from the rest of the package, which may not be installed yet.
@@ -40,11 +40,11 @@ FLAGS = (
     *("-std=c11", "-O2", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     *("-fPIC", "-pthread", "-fvisibility=hidden", "-Wall", f"-I{FOLDER}"),
     # Vectors wider than the processor's are passed to inlined functions only, so that their ABI does not matter. Clang
-    # leaves some loops as they are.
+    # does not vectorize some loops.
     *("-fno-asynchronous-unwind-tables", "-Wno-psabi", "-Wno-pass-failed"),
 )
 
-#: The instruction sets with a library, the lowest first, and their flags. No MMX, whose registers are those of long
+#: The instruction sets with a library, the lowest first, and their flags. No MMX, which shares registers with long
 #: doubles: GCC moves numbers through one, and all long doubles that the thread computes next are NaN.
 LEVELS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {
@@ -96,7 +96,7 @@ def levels(architecture: str | None = None) -> dict[str, tuple[str, ...]]:
 
 
 def edition() -> str:
-    """A hash of the sources, so that a library built from others is never used."""
+    """A hash of the sources, so that a library built from other sources is never used."""
     return f"{zlib.crc32(b''.join(path.read_bytes() for path in (PROCESSOR, *HEADERS, *SOURCES))):08x}"
 
 
@@ -201,7 +201,7 @@ def build(folder: Path = FOLDER, only_best: bool = False, target: str | None = N
         # GCC stores wider vectors at aligned addresses of a stack that is aligned to 16 bytes, which crashes
         # (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=54412).
         chosen = dict(islice(chosen.items(), 1))
-    if compiler.is_zig:  # whose names have no hyphen, the sign before a feature to leave out
+    if compiler.is_zig:  # in whose names a hyphen would disable a feature
         names = {f"-march={name}": f"-mcpu={name.replace('-', '_')}" for name in chosen}
         chosen = {name: tuple(names.get(flag, flag) for flag in flags) for name, flags in chosen.items()}
     lowest = next(iter(chosen.values()))
@@ -248,7 +248,7 @@ def _compiled(
 
 
 def _link(compiler: Compiler, parts: list[Path], target: Path) -> None:
-    """Link a library, without symbols; Apple's linker knows the flag no longer."""
+    """Link a library, without symbols; Apple's linker no longer knows the flag."""
     strip = ("-s",) if compiler.is_zig or platform.system() != "Darwin" else ()
     libraries = [option.format(target.name) for option in compiler.link]
     _run([*compiler.words, *FLAGS, "-shared", *strip, *map(str, parts), *libraries], target)
@@ -282,7 +282,7 @@ def _hash(path: Path) -> str:
 
 
 def _run(command: list[str], target: Path) -> None:
-    """Run a command that is to make ``target``."""
+    """Run a command that creates ``target``."""
     command = [*command, "-o", str(target)]
     try:
         done = subprocess.run(

@@ -19,7 +19,7 @@ def cut(examples: int, counts: Shape, depth: int, least: int = 0, shares: int | 
     """Blocks of examples, or of rows of one, with about ``CONV_BLOCK_ELEMENTS`` elements in columns of ``depth``.
 
     Each has at least ``CONV_MIN_BLOCK_COLUMNS`` and ``least`` columns, if there are as many. Their number is a multiple
-    of ``shares``, by default the number of threads, if there is enough to cut.
+    of ``shares``, by default the number of threads, if there is enough to split.
     """
     rows, row = counts[0], math.prod(counts[1:])
     limit, threads = (
@@ -46,14 +46,14 @@ def flip_weight(weight: Array, groups: int) -> Array:
 
 
 def team(products: int) -> int:
-    """The number of threads that a kernel may take for so many multiplications."""
+    """The number of threads that a kernel may take for that many multiplications."""
     return available() if products >= tuning.CONV_MIN_PRODUCTS_FOR_THREADS else 1
 
 
 def run_blocks(work: Callable[[int, int], None], size: int, products: int, by_kernels: bool = False) -> None:
     """Call ``work`` on parts of ``range(size)``, in several threads with single-threaded products if it pays.
 
-    ``by_kernels`` if it computes no products but in kernels.
+    ``by_kernels`` if all its products are in kernels.
     """
     if (
         size == 1

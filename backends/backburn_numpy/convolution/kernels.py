@@ -1,4 +1,4 @@
-"""NumPy: convolutions by compiled kernels, which copy windows and call the BLAS library block by block.
+"""NumPy: convolutions by compiled kernels, which copy windows and call a BLAS product block by block.
 
 A thread processes its blocks without taking the GIL in between. Over three axes, without kernels, or with an unknown
 BLAS library, the caller falls back to NumPy (:mod:`backburn_numpy.ops.conv`).
@@ -26,11 +26,11 @@ Array = Any
 Shape = tuple[int, ...]
 
 
-#: The most output channels that the direct kernel sums at a time, and positions of a vector,
+#: The most output channels that the direct kernel sums at a time, and the positions of a vector.
 MOST_CHANNELS, LANES = 8, 16
 #: The most positions that kernels sum at a time.
 TILE = 64
-#: The kernel for few inputs sums the gradients of a multiple of so many outputs at a time.
+#: The kernel for few inputs sums the gradients of a multiple of this number of outputs.
 SUMMED = 3
 
 
@@ -53,7 +53,7 @@ class Geometry:
         self.size, self.stride, self.padding, self.dilation = size, stride, padding, dilation
         #: Multiplications in total.
         self.products = math.prod(places) * self.depth
-        #: Whether the kernels work on planes instead of matrix products (``is_thin`` in conv_im2col.c).
+        #: Whether the kernels work on planes instead of matrix products (``has_few_channels`` in C).
         self.is_thin = self.inputs == 1 and self.outputs < 4
         #: Whether windows are single elements, so that images are their own columns, and copying those of several
         #: examples side by side would take longer than packing the weight for each.
@@ -64,8 +64,8 @@ class Geometry:
             and positions >= tuning.CONV_MIN_GEMM_COLUMNS
             and self.inputs * self.outputs <= 2 * (self.inputs + self.outputs) * positions
         )
-        #: Whether the direct kernel is faster than matrix products: not where rows of equal length waste too much, nor
-        #: for few sums or windows, nor where a product needs no copy.
+        #: Whether the direct kernel is faster than matrix products: not where padding rows to one length wastes too
+        #: much, nor for few sums or windows, nor where a product needs no copy.
         _, length, _, _ = self.layout(1)
         self.is_direct = (
             math.prod(size) > 1
@@ -75,15 +75,15 @@ class Geometry:
             and self.examples * positions >= tuning.CONV_MIN_WINDOWS
             and -(-self.counts[0] * length // LANES) * LANES <= tuning.CONV_MAX_PADDING_RATIO * positions
         )
-        #: Whether its copies of the image have a plane for each column of the windows, so that rows follow one another:
-        #: not where copying as often, or reading the copies, takes longer than computing what lies between rows.
+        #: Whether its copies of the image have a plane for each column of the windows, so that rows are adjacent: not
+        #: where the copies take longer to write and read than the gaps between rows to compute.
         self.is_flat = (
             self.counts[0] > 1
             and stride[-1] == 1 < size[-1] <= tuning.CONV_MAX_COPIES
             and (self.inputs <= tuning.CONV_MAX_COPIED_INPUTS or length > tuning.CONV_MIN_GAP_RATIO * self.counts[1])
         )
 
-        #: Whether the direct kernel for small images is, which packs the weight for as many windows.
+        #: Whether the direct kernel for small images is faster, in which each thread packs the weight.
         self.is_small = (
             not self.is_direct
             and math.prod(size) > 1
@@ -120,8 +120,8 @@ class Geometry:
             and positions >= tuning.CONV_MIN_WINDOWS >> 1
         )
 
-        #: The parts of the gradient of the weight, a power of two: each has a separate sum, so that threads that
-        #: compute some each change no bit. A part has work enough for its call and its sum to take a twentieth at most.
+        #: The parts of the gradient of the weight, a power of two: each has a separate sum, so that the number of
+        #: threads does not change results. Its call and its sum take at most a twentieth of a part's time.
         windows, weight = self.examples * positions, self.depth * self.outputs * groups
         least = (
             tuning.CONV_MIN_WINDOWS_SMALL_WEIGHT
@@ -132,7 +132,7 @@ class Geometry:
         self.weight_parts = 1 << max(0, most.bit_length() - 1)
 
     def packing_pays(self) -> bool:
-        """Whether threads have the windows for each to pack the weight, as the kernel for small images does."""
+        """Whether each thread has enough windows to pack the weight, as the kernel for small images does."""
         windows = self.examples * math.prod(self.counts)
         return (
             self.depth * self.outputs <= tuning.CONV_MAX_PACKED_WEIGHT
@@ -142,8 +142,8 @@ class Geometry:
     def layout(self, rows: int, flat: bool = False) -> tuple[int, int, int, int]:
         """The layout of images in kernels, for windows of ``rows`` rows (conv_layout.h).
 
-        The number of planes, the length of their rows, their size, and that of a table. Nothing lies between rows if
-        ``flat``.
+        Returns the number of planes, the length of their rows, their size, and that of a table. With ``flat`` there are
+        no gaps between rows.
         """
         window = [int(n) for n in self.numbers[7:]]
         size, stride, spacing = window[:2], window[2:4], window[6:]
@@ -214,7 +214,7 @@ def convolve(x: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
 def convolve_direct(
     x: Array, weight: Array, bias: Array | None, g: Geometry, is_flipped: bool = False, epilogue: Epilogue | None = None
 ) -> Array:
-    """The convolution of ``x``, some rows at a time, and the pass after it.
+    """The convolution of ``x``, some rows at a time, and its epilogue.
 
     If ``is_flipped``, the weight is that of a transposed convolution.
     """
@@ -290,9 +290,9 @@ def weight_grad(x: Array, grad: Array, g: Geometry) -> Array:
 
 
 def _shared(threads: int, parts: int, count: int) -> int:
-    """How many of ``count`` portions of the outputs a thread takes: all, or as many that each has some.
+    """How many of ``count`` portions of the outputs a thread takes: all, or so few that each has some.
 
-    Where threads outnumber the parts of a sum, they share the outputs of each, which changes no sum.
+    Where threads outnumber the parts of a sum, they share the outputs of each part, which changes no sum.
     """
     return -(-count // min(-(-threads // parts), count))
 
@@ -329,7 +329,7 @@ def _weight_grad_of_few(x: Array, grad: Array, g: Geometry) -> Array:
 
 
 def overlap_windows(y: Array, weight: Array, bias: Array | None, g: Geometry) -> Array:
-    """The sums of the windows made from ``y``, in the shape of the images."""
+    """The sums of the windows computed from ``y``, in the shape of the images."""
     flipped = g.flipped
     if flipped is not None and flipped.is_small and flipped.packing_pays():
         return _convolve_small(y, weight, bias, flipped, is_flipped=True)
@@ -367,7 +367,7 @@ def _cut_bounds(examples: int, counts: Shape, depth: int, shares: int) -> Array:
 
 
 def _blocks(g: Geometry, least: int = 0, shares: int | None = None) -> list[Block]:
-    """The blocks of a convolution, whose columns share a product, for so many shares: by default, one a thread."""
+    """The blocks of a convolution, one product each, for ``shares`` shares: by default, one per thread."""
     if g.is_by_example and g.examples >= (shares or num_threads()):
         return [(slice(n, n + 1), slice(0, g.counts[0])) for n in range(g.examples)]
     return cut(g.examples, g.counts, g.depth, least, shares)

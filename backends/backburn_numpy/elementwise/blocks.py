@@ -2,7 +2,7 @@
 
 An operation is computed by the kernel of :mod:`backburn_numpy.compiled` that takes its operands, in several threads if
 it pays. Otherwise the contract's body computes it: if it takes many passes over large arrays, one block after another,
-so that what it computes on the way stays in the processor's cache.
+so that intermediate results stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RowBuffer:
 def for_blocks(
     work: Callable[[tuple[slice, ...]], None], shape: tuple[int, ...], axis: int, size: int = tuning.BLOCK_ELEMENTS
 ) -> None:
-    """Call ``work`` with keys of blocks of an array, cut along ``axis``, in several threads if it pays."""
+    """Call ``work`` with keys of blocks of an array, split along ``axis``, in several threads if it pays."""
     width = max(1, math.prod(shape) // (shape[axis] or 1))
     step, before = max(1, size // width), (slice(None),) * axis
 
@@ -66,7 +66,7 @@ def longest_axis(shape: tuple[int, ...], axis: tuple[int, ...]) -> int | None:
 
 
 def elementwise(formula: Callable[..., Any], *values: Any, results: int = 1) -> Any:
-    """``formula(*values)`` of arrays of one shape and numbers, with one result or several: of large ones in blocks."""
+    """``formula(*values)`` of arrays of one shape and numbers, with one result or several; large ones in blocks."""
     arrays = [x for x in values if x.__class__ is np.ndarray and x.ndim]
     first: Any = arrays[0] if arrays else np.empty(0)
     if first.nbytes <= tuning.MIN_BYTES_FOR_BLOCKS or any(
@@ -105,9 +105,9 @@ def along(k: Any, name: str, axis: int, *operands: Array) -> Array:
 
 
 def run_small(name: str, x: Array, *others: Array) -> Array | None:
-    """The result of an element-wise kernel in this thread, by the shortest way; None for large or other operands.
+    """The result of an element-wise kernel in this thread, with the least overhead; None for large or other operands.
 
-    They are contiguous float32 or float64 arrays of one shape.
+    It takes contiguous float32 or float64 arrays of one shape.
     """
     if x.__class__ is not ndarray:  # NumPy's scalars have no address
         return None

@@ -34,10 +34,10 @@ Array = Any
 #: The registers of the interpreter.
 REGISTERS = 16
 
-#: The bytes of them that are computed at a time.
+#: The bytes of a register, which are computed at a time.
 SPAN = 1 << 11
 
-#: Two kernels in one, the second of the result of the first; they save a pass over the registers.
+#: Kernels that compute two, the second of the first's result: they save a pass over the registers.
 JOINED = {
     ("multiply", "add"): "multiply_add", ("multiply", "add_number"): "multiply_add_number",
     ("multiply_number", "add"): "scale_add", ("multiply_number", "add_number"): "scale_add_number",
@@ -73,12 +73,12 @@ COSTS: dict[str, Cost] = {
     **{name: Cost(fused=True, long=True) for name in OPERATIONS if hasattr(special_ratios, name)},
 }  # fmt: skip
 
-#: The passes that kernels replace, where these are several.
+#: The passes that kernels replace, if several.
 PASSES = {"softplus": 4, "huber": 4, **dict.fromkeys(JOINED.values(), 2)} | {
     cost.kernel: cost.passes for cost in COSTS.values() if cost.kernel
 }
 
-#: The kernels of those whose first operand is a number.
+#: The kernels for a first operand that is a number.
 FLIPPED = {
     "divide": "divide_into", "subtract": "subtract_from", "less": "greater", "less_equal": "greater_equal",
     **{name: name for name in ("add", "multiply", "maximum", "minimum", "equal", "not_equal")},
@@ -86,7 +86,7 @@ FLIPPED = {
 
 
 class FormulaTrace(Trace):
-    """Notes the kernels of the operations, in place of the operations themselves."""
+    """Records the kernels of operations in place of the operations."""
 
     def knows(self, operation: str) -> bool:
         """Whether there is a kernel for the operation and the dtype."""
@@ -119,7 +119,7 @@ class FormulaTrace(Trace):
         return result
 
     def array(self, number: Value) -> Value:
-        """A number as an array: one that is known is written out, others are by a kernel."""
+        """A number as an array: stored if it is a constant, else filled by a kernel."""
         if number not in self.constants:
             return self.call("fill", number)
         array = Value()
@@ -167,7 +167,7 @@ POWERS: dict[float, Callable[[Any, Value], Value]] = {
 class _Program:
     """A formula for operands of certain kinds, as calls for the interpreter.
 
-    The first places are those of its results, then come those of the operands.
+    Its arrays are the results, followed by the operands and constants.
     """
 
     def __init__(self, formula: Formula, kinds: tuple[Any, ...]) -> None:
@@ -205,7 +205,7 @@ class _Program:
             code += [found.where, len(where), *where, *[0] * (4 - len(where))]
             free += {place[x] for x in given if last[x] == i and place[x] >= self.arrays}
         self.passes = min(max(tuning.MIN_ELEMENTS_BY_PASSES), sum(PASSES.get(kernel, 1) for kernel, _, _ in calls))
-        unknown = [0] * (len(results) + len(places))  # each call tells them, in a copy
+        unknown = [0] * (len(results) + len(places))  # each call sets them, in a copy
         self.starts = (ctypes.c_int64 * self.arrays)(*unknown, *map(compiled.address, self.constants))
         self.copy = type(self.starts).from_buffer_copy
         self.calls = np.array(code, np.int64)
@@ -218,7 +218,7 @@ class _Program:
         self.run: Any = compiled.kernel("run_formula")
 
     def __call__(self, main: Array, operands: Sequence[Array], donated: Sequence[int | None] = ()) -> Any:
-        """The result, or several ones, like ``main``; the last in ``donated`` operands that nothing reads later."""
+        """The results, like ``main``; the last ones in the memory of ``donated`` operands that nothing reads later."""
         shape, dtype, size = main.shape, main.dtype, main.size
         results = [empty(shape, dtype) for _ in range(len(self.made) - len(donated))]
         if donated:
@@ -245,9 +245,9 @@ class _Program:
 def needed_calls(
     calls: list[Call], results: Sequence[Value], arrays: Mapping[Value, Value] | None = None
 ) -> list[Call]:
-    """The calls that the results depend on, those that are joined into one as such.
+    """The calls that the results depend on, joined where one kernel computes two.
 
-    ``arrays`` are those of which other values are the numbers.
+    ``arrays`` maps values that are single numbers to their arrays.
     """
     arrays = arrays or {}
     uses, kept = Counter(results), []
@@ -271,7 +271,7 @@ UPCASTS = {"float16": "half_to_float", "bfloat16": "bfloat16_to_float"}
 DOWNCASTS = {"float16": "float_to_half", "bfloat16": "float_to_bfloat16"}
 
 
-#: The passes that NumPy makes for each formula that has been called.
+#: NumPy's passes for each formula that has been called.
 _PASSES: dict[Formula, int] = {}
 
 
@@ -282,7 +282,7 @@ def _program(formula: Formula, kinds: tuple[Any, ...], library: str) -> _Program
         program = _Program(formula, kinds)
     except UNTRACEABLE:  # NumPy computes it, or raises its error
         program = None
-    if len(_PASSES) == 1 << 12:  # formulas of a user that are made anew for each call
+    if len(_PASSES) == 1 << 12:  # user formulas that are created anew for each call
         _PASSES.clear()
     _PASSES[formula] = 0 if program is None else program.passes
     return program
@@ -300,15 +300,15 @@ def _pays(formula: Formula, x: Array) -> bool:
 
 @cache
 def _name(dtype: np.dtype[Any]) -> str | None:
-    """The name of a dtype that there are kernels for."""
+    """The name of a dtype that has kernels; None for others."""
     known = dtype.isnative and dtype.name in ("float64", "float32", *UPCASTS)
     return dtype.name if known else None
 
 
 def fuse(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: bool = False) -> Any:
-    """``formula(k, *values)`` of floats, with one result or several; None if it is for NumPy.
+    """``formula(k, *values)`` of floats, with one result or several; None if NumPy is to compute it.
 
-    Arrays have one shape, or one element; other values are numbers and options. The memory of those with the numbers
+    Arrays have one shape, or one element; other values are numbers and options. The memory of the values at the indices
     ``donate`` may be used for the last results. With ``few``, it pays for any number of elements.
     """
     if few and len(values) == 1 and values[0].flags.c_contiguous:
@@ -330,7 +330,7 @@ def fuse(formula: Formula, *values: Any, donate: tuple[int, ...] = (), few: bool
 
 
 def bound(formula: Formula, values: Sequence[Any]) -> tuple[_Program, Array, list[Array]] | None:
-    """A program that gives what :func:`fuse` gives, an operand like its results, and all its operands, in their order.
+    """The program by which :func:`fuse` computes a formula, an operand like its results, and all operands in order.
 
     None if there is none, or if the results are not in row-major order.
     """
@@ -343,7 +343,7 @@ def bound(formula: Formula, values: Sequence[Any]) -> tuple[_Program, Array, lis
 
 
 def _main(formula: Formula, values: Sequence[Any], few: bool) -> Array | None:
-    """The operand whose shape and dtype are those of the results; None if the formula is for NumPy."""
+    """The operand whose shape and dtype are those of the results; None if NumPy is to compute the formula."""
     for main in values:
         if (
             main.__class__ is np.ndarray
@@ -379,7 +379,7 @@ def _known(formula: Formula, main: Array, values: Sequence[Any], few: bool) -> t
     assert level is not None
     is_first = formula not in _PASSES
     program = _program(formula, tuple(kinds), level)
-    # Whether it pays is known now: the first call gives the bits of the later ones.
+    # Only now it is known whether it pays: the first call must equal later ones bitwise.
     if program is None or (is_first and not few and not _pays(formula, main)):
         return None
     return program, operands
@@ -396,7 +396,7 @@ def _kernel_formula(name: str) -> Formula:
 
 
 def fuse_kernel(name: str, *operands: Any) -> Array | None:
-    """A kernel's result, with 16-bit floats converted within the pass; None if it is for NumPy."""
+    """A kernel's result, with 16-bit floats converted within the pass; None if NumPy is to compute it."""
     return fuse(_kernel_formula(name), *operands)
 
 
@@ -423,7 +423,7 @@ def fused_operation(name: str, otherwise: Callable[..., Any] | None) -> Callable
     def operation(self: Any, x: Any, /, *operands: Any, **options: Any) -> Array:
         if x.__class__ is np.ndarray:
             if x.size >= tuning.MIN_ELEMENTS_FOR_FORMULAS and _pays(formula, x):
-                counted = formula in _PASSES  # whether it is known to pay, which need not be asked again
+                counted = formula in _PASSES  # then it is known to pay, and need not be asked again
                 found = fuse(formula, x, *operands, *rest(operands, options), few=counted)
                 if found is not None:
                     return found

@@ -78,7 +78,7 @@ def fill(out: Array, x: Array) -> None:
 
 
 def upcast_kernel(x: Array) -> Any:
-    """The kernel that makes float32 of ``x``, 16-bit floats; None if there is none or it does not pay."""
+    """The kernel that converts ``x``, 16-bit floats, to float32; None if there is none or it does not pay."""
     if x.size < tuning.MIN_HALVES_FOR_KERNEL or not x.flags.c_contiguous or not is_half(x):
         return None
     return compiled.kernel("half_to_float" if x.dtype == FLOAT16 else "bfloat16_to_float")

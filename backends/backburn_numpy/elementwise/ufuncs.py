@@ -1,4 +1,4 @@
-"""NumPy's ufuncs as operations of the contract, which are quiet as :mod:`backburn_numpy.runtime.quiet` describes it.
+"""NumPy's ufuncs as operations of the contract, quiet as described in :mod:`backburn_numpy.runtime.quiet`.
 
 ``out=...`` (the Ellipsis) makes a ufunc return 0-d results as arrays instead of scalars. Large results use recycled
 memory, and very large ones are computed in several threads.
@@ -28,7 +28,7 @@ Array = Any
 LARGEST = 1 << 53
 
 
-#: Functions that NumPy computes without vector instructions, one number after another.
+#: Functions that NumPy computes without vector instructions.
 DIVISIONS = (np.remainder, np.fmod, np.floor_divide)
 
 #: The kernels for NumPy's functions.
@@ -87,9 +87,9 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
 
 
 def _in_memory_order(function: Callable[[Array], Array], x: Array) -> Array:
-    """A function of an array that is not contiguous, by its axes in the order of memory, or else of a copy.
+    """A function of a non-contiguous array: of a view with the axes in memory order, or else of a copy.
 
-    So all layouts have the same bits.
+    So results do not depend on the layout.
     """
     if (in_order := memory_ordered(x)) is None:
         return function(np.ascontiguousarray(x))
@@ -98,7 +98,7 @@ def _in_memory_order(function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def kernel_sizes(name: str, target: str, level: str | None) -> dict[np.dtype[Any], int]:
-    """From how many elements on a kernel is faster than NumPy's function, for each dtype for which there is one.
+    """The number of elements from which a kernel is faster than NumPy's function, for each dtype with a kernel.
 
     ``target`` are the instructions that NumPy uses for the function, and ``level`` those of the kernels.
     """
@@ -172,9 +172,9 @@ def _wide(x: Array | float, like: Array) -> Array | float:
 
 
 def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
-    """From how many bytes on results use recycled memory, and 16-bit floats are computed in float32.
+    """The bytes from which results use recycled memory, and from which 16-bit floats are computed in float32.
 
-    Never for bool results, which are small.
+    Infinite for bool results, which are small.
     """
     if ufunc in DIVISIONS:
         return tuning.MIN_BYTES_FOR_DIVISION, tuning.MIN_BYTES_FOR_DIVISION

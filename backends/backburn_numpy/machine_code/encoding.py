@@ -25,8 +25,8 @@ class Memory(NamedTuple):
 Source: TypeAlias = "int | Memory"
 
 #: Vector instructions: the prefix (none, 66, F3, F2 as 0 to 3), the map of opcodes (0F, 0F38, 0F3A as 1 to 3), the
-#: opcode, and W. A prefix of ``BY_SIZE`` is 66 for doubles, such a W is set for them; with VEX only
-#: multiply-adds have a W.
+#: opcode, and W. For doubles, a prefix of ``BY_SIZE`` is 66 and a W of ``BY_SIZE`` is 1; with VEX only multiply-adds
+#: have a W.
 BY_SIZE = -1
 VECTOR: dict[str, tuple[int, int, int, int]] = {
     **{name: (BY_SIZE, 1, opcode, BY_SIZE) for name, opcode in {
@@ -66,7 +66,7 @@ class Assembler:
         self._labels[name] = len(self.code)
 
     def data(self, name: str, content: bytes) -> None:
-        """Bytes that are no instructions."""
+        """Bytes that are not instructions."""
         self.code += bytes(-len(self.code) % min(64, len(content)))
         self.label(name)
         self.code += content
@@ -124,7 +124,7 @@ class Assembler:
         self._operand(to, x, None)
 
     def zero_upper(self) -> None:
-        """Clear the upper halves of vectors, as has to be done before code without VEX runs."""
+        """Clear the upper halves of vectors, as required before code without VEX runs."""
         self.code += b"\xc5\xf8\x77"
 
     def _vex(
@@ -188,42 +188,42 @@ class Assembler:
         self.code += pack("<i", number)
 
     def set_number(self, to: int, number: int) -> None:
-        """A register to a number of 32 bits without a sign."""
+        """Set a register to an unsigned number of 32 bits."""
         self.code += bytes((*((0x41,) if to & 8 else ()), 0xB8 | to & 7)) + pack("<I", number)
 
     def multiply(self, to: int, x: int, number: int) -> None:
-        """A register times a number."""
+        """Multiply a register by a number."""
         self.code += bytes((0x48 | (to & 8) >> 1 | x >> 3 & 1, 0x69))
         self._operand(to, x, None)
         self.code += pack("<i", number)
 
     def shift_right(self, x: int, count: int) -> None:
-        """A register by a number of bits."""
+        """Shift a register right by a number of bits."""
         self.code += bytes((0x48 | x >> 3 & 1, 0xC1, 0xE8 | x & 7, count))
 
     def low_bits(self, to: int, x: int, count: int) -> None:
-        """The lowest bits of a register, whose number is in another (BMI2)."""
+        """The lowest bits of a register, as many as another says (BMI2)."""
         self._vex(0, 2, 1, 0xF5, to, count, x, 16)
         self._operand(to, x, None)
 
     def push(self, registers: Iterable[int]) -> None:
-        """Registers onto the stack."""
+        """Push registers onto the stack."""
         for x in registers:
             self.code += bytes((*((0x41,) if x & 8 else ()), 0x50 | x & 7))
 
     def pop(self, registers: Iterable[int]) -> None:
-        """Registers from the stack."""
+        """Pop registers from the stack."""
         for x in registers:
             self.code += bytes((*((0x41,) if x & 8 else ()), 0x58 | x & 7))
 
     def jump(self, condition: int, name: str) -> None:
-        """To a label: always, or under a condition."""
+        """Jump to a label: always, or under a condition."""
         self.code += bytes((0x0F, condition)) if condition else b"\xe9"
         self._references.append((len(self.code), len(self.code) + 4, name))
         self.code += b"\0\0\0\0"
 
     def returns(self) -> None:
-        """To the caller."""
+        """Return to the caller."""
         self.code.append(0xC3)
 
 
@@ -234,7 +234,7 @@ ALWAYS, BELOW, EQUAL, UNEQUAL, NOT_ABOVE = 0, 0x82, 0x84, 0x85, 0x86
 
 
 def _high(rm: Source) -> tuple[int, int]:
-    """The highest bits of the registers of an operand: the second of memory, and the only one of others."""
+    """The highest bits of an operand's registers: the index and the base of memory, or 0 and the only register."""
     if isinstance(rm, Memory):
         return (rm.moved >> 3 & 1 if rm.moved >= 0 else 0), (0 if rm.label else rm.base >> 3 & 1)
     return 0, rm >> 3 & 1

@@ -1,4 +1,4 @@
-"""Kernels as vectors: each in the order of operations of the C function of its name, so that all bits are equal."""
+"""Kernels on vectors: each in the order of operations of the C function of its name, hence bitwise equal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def horner(p: Program, x: Vector, first: Vector | float, *others: float) -> Vect
 
 
 def exp_terms(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda x: x) -> tuple[Vector, Vector]:
-    """``exp(x + rest)``, but for 1 and the power of 2 that is returned; ``added`` adds the rest."""
+    """``exp(x + rest) / 2**n - 1`` and ``n``; ``added`` adds the rest."""
     shift = 12582912.0
     shifted = p.fma(added(x), 1.44269504088896341, shift)
     n = shifted - shift
@@ -307,7 +307,7 @@ def minimum(p: Program, x: Vector, y: Vector) -> Vector:
 
 
 def kept(p: Program, x: Vector, y: Vector) -> Vector:
-    """Where ``y`` is NaN and ``x`` is not: what that instruction leaves out."""
+    """Where ``y`` is NaN and ``x`` is not: the case that the instruction gets wrong."""
     return p.compare(p.select(p.compare(x, x, UNORDERED), 0.0, y), 0.0, UNORDERED)
 
 
@@ -367,7 +367,7 @@ FUNCTIONS: dict[str, Function] = {
     "sigmoid": sigmoid, "sigmoid_slope": sigmoid_slope, "softplus": softplus, "log_sigmoid": log_sigmoid, "silu": silu,
     "silu_backward": silu_backward, "tanh_slope": tanh_slope,
 }  # fmt: skip
-#: Kernels of float32 alone.
+#: Kernels of float32 only.
 OF_FLOATS: dict[str, Function] = {
     "expm1": expm1, "tanh": tanh, "erf": erf, "erfc": erfc, "gelu": gelu, "gelu_backward": gelu_backward,
     "gelu_tanh": gelu_tanh, "gelu_tanh_backward": gelu_tanh_backward, "standardized": standardized,

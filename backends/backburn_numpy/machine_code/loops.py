@@ -38,16 +38,16 @@ from backburn_numpy.machine_code.vectors import MASKS, TAIL, UNORDERED, Body, Ou
 #: The registers of pointers, the number of bytes of a row that are done, and where a block ends.
 POINTERS, DONE, END = (RCX, RDX, 8, 9, RBX, 12, 13, 14, 15), 10, 11
 SAVED = (RBX, 12, 13, 14, 15)
-#: The elements of a row that are summed in their own type, as ``reduce.c`` has it.
+#: The elements of a row that are summed in their own type, as in ``reduce.c``.
 BLOCK = 1024
-#: The outputs that are sums of a row's elements, or these divided by their number; and all that are a number of a row.
+#: The outputs that are sums or means of a row's elements; and all outputs with one number per row.
 SUMS = ("sum", "mean")
 OF_ROWS = (*SUMS, "max", "min")
-#: The numbers that a row has in an array of moments.
+#: The numbers per row in an array of moments.
 MOMENTS = 4
-#: The rows whose columns are summed in their own type, as ``tile_interpreter.c`` has it.
+#: The rows whose columns are summed in their own type, as in ``tile_interpreter.c``.
 ROWS_OF_COLUMNS = 4
-#: The most arrays of a loop, as ``tile_interpreter.c`` has it.
+#: The most arrays of a loop, as in ``tile_interpreter.c``.
 MOST_ARRAYS = 32
 #: The most bytes by which the stack grows at once: a page, less what alignment takes. Windows adds a page to a stack
 #: when it is touched, and only the next one.
@@ -61,8 +61,8 @@ class Loop(NamedTuple):
     (``column``) or nothing (``one``); sums of columns are doubles (``sums``), to which those of a few rows are added
     (``some``, of whole vectors). A kernel has its name and its operands: an array ``("array", number)``, a kernel's
     result ``("made", number)``, or a constant ``("constant", number as a float's hexadecimal digits)``. An output is
-    ``store``, ``sum``, ``mean``, ``max``, ``min`` or ``columns``, with an operand, or two whose product it is of, and
-    the array; of ``columns`` that of ``some``, after which that of ``sums`` follows.
+    ``store``, ``sum``, ``mean``, ``max``, ``min`` or ``columns``, with an operand, or two to be multiplied, and the
+    array; for ``columns`` the array of ``some``, which is followed by that of ``sums``.
     """
 
     bytes: int
@@ -77,7 +77,7 @@ _known: WeakValueDictionary[Loop, Code] = WeakValueDictionary()
 
 
 def compiled_loop(loop: Loop) -> Code:
-    """The code of a loop in memory; raises :class:`Unsupported` if the system refuses it, or registers lack."""
+    """The code of a loop in memory; raises :class:`Unsupported` if the system refuses it, or registers run out."""
     code = _known.get(loop)
     if code is None:
         code = executable(assemble(loop))
@@ -95,7 +95,7 @@ def assemble(loop: Loop) -> bytes:
 class _Assembly:
     def __init__(self, loop: Loop, growths: int = 0) -> None:
         self._loop = loop
-        #: How many times the stack grows before all of its room is there.
+        #: How many times the stack grows by :data:`GROWTH`.
         self._growths = growths
         self._program = program = Program(loop.bytes, loop.size)
         self._assembler = Assembler(loop.bytes, loop.size)
@@ -126,7 +126,7 @@ class _Assembly:
         if len(masks) < 3 or registers < 10:
             raise Unsupported("more reductions than registers")
         self._body = Body(program, self._assembler, registers, masks, self._join)
-        #: The accumulator of a single vector; None: each of two vectors has its own.
+        #: The accumulator of a single vector; None if each of two vectors has one.
         self._turn: int | None = 0
         self._is_flat = not reductions and not {"row", "moments", "column", "sums"} & {*loop.arrays}
         wanted = [i for i, x in enumerate(loop.arrays) if x in ("some", "full", "column")]
@@ -135,7 +135,7 @@ class _Assembly:
         self._count = 0
 
     def _compute(self) -> None:
-        """The vectors of the kernels and what is done with them."""
+        """Record the vectors of the kernels, and the outputs."""
         loop, program = self._loop, self._program
         self._made: list[Vector] = []
         for name, operands in loop.kernels:
@@ -147,7 +147,7 @@ class _Assembly:
         self._output(-1)
 
     def _output(self, last: int) -> None:
-        """The outputs whose operands are made by the kernel with that number and those before it; -1: by none."""
+        """Record the outputs whose operands are complete after that kernel; -1: before all kernels."""
         for kind, operands, array in self._loop.outputs:
             if max((which for of, which in operands if of == "made" and isinstance(which, int)), default=-1) == last:
                 self._program.output(kind, tuple(x for operand in operands for x in self._operand(operand)), array)
@@ -229,7 +229,7 @@ class _Assembly:
         return a.finished()
 
     def _numbers(self, *kinds: str) -> None:
-        """Read the numbers of arrays, each into its register or its place on the stack."""
+        """Load the numbers of arrays, each into its register or stack slot."""
         a = self._assembler
         for x, home in self._body.numbers.items():
             array, which = x.immediate
@@ -449,14 +449,14 @@ class _Assembly:
             a.vector("or", nans, nans, self._scratch)
 
     def _halves(self, to: int, x: int, bytes: int) -> None:
-        """The upper half of a vector of so many bytes."""
+        """The upper half of a vector of that many bytes."""
         if bytes == 16:
             self._assembler.vector("unpack_high", to, x, x, bytes=16)
         else:
             self._assembler.vector("extract_half" if bytes == 64 else "extract", x, 0, to, immediate=1, bytes=bytes)
 
     def _total(self, array: int) -> None:
-        """Join the accumulators of a sum and their lanes, each with the one half of them further on, in register 0."""
+        """Join the accumulators of a sum, then halves of lanes, down to one lane in register 0."""
         a, (first, second), length = self._assembler, self._sums[array], self._loop.bytes
         a.vector("add", 0, first, second)
         if self._loop.size == 4:

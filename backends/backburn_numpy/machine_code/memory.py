@@ -1,4 +1,4 @@
-"""Executable memory: written first and made executable after that, never both at once."""
+"""Executable memory: first written, then made executable, never both at once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from weakref import WeakValueDictionary
 from backburn.base.errors import ArgumentError
 from backburn_numpy import compiled
 
-#: The bytes of a vector, by the kernels' instruction set: code uses the same, and so has sums of as many lanes.
+#: The bytes of a vector, by the kernels' instruction set: code uses the same, so that sums have as many lanes.
 VECTORS = {"x86-64-v3": 32, "x86-64-v4": 64}
-#: The systems whose memory is known here; all call code by the convention of System V (``tile_interpreter.c``).
+#: The supported systems; all call code by the convention of System V (``tile_interpreter.c``).
 SYSTEMS = ("linux", "darwin", "win32")
 
 
 class Code:
-    """A function in memory that can be executed and no longer written; it is there as long as this object."""
+    """A function in executable, read-only memory, which lives as long as this object."""
 
     def __init__(self, content: bytes) -> None:
         """Raises :class:`OSError` if the system refuses."""
@@ -56,10 +56,10 @@ def _protect(address: int, length: int) -> None:
 
 
 def _only_signed_code() -> bool:
-    """Whether macOS ends this process when it executes other code, which ``mprotect`` does not tell.
+    """Whether macOS ends this process when it executes unsigned code, which ``mprotect`` does not report.
 
     That holds for a hardened process without ``com.apple.security.cs.allow-unsigned-executable-memory`` or
-    ``disable-executable-page-protection``. ``csops`` with ``CS_OPS_STATUS``, 0, tells the flags of the process.
+    ``disable-executable-page-protection``. ``csops`` with ``CS_OPS_STATUS``, 0, returns the flags of the process.
     """
     enforcement, flags = 0x1000, ctypes.c_uint32()
     tell = ctypes.CDLL(None).csops
@@ -101,7 +101,7 @@ class _WindowsMemory:
 
 
 _lock = Lock()
-if hasattr(os, "register_at_fork"):  # a child does without the threads that may have held the lock
+if hasattr(os, "register_at_fork"):  # a child lacks the threads that may have held the lock
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _codes: WeakValueDictionary[bytes, Code] = WeakValueDictionary()
 _refused: list[str] = []

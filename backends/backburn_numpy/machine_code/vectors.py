@@ -1,4 +1,4 @@
-"""Straight code on vectors: expressions as they are computed, registers for them, and instructions."""
+"""Straight-line code on vectors: expressions in order of computation, their registers, and instructions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Number: TypeAlias = "Vector | float"
 IS_EQUAL, UNORDERED, NOT_EQUAL, LESS, LESS_EQUAL, AT_LEAST, GREATER = 0, 3, 4, 17, 18, 29, 30
 #: The mask register of the last, partial vector, and those that masks may use.
 TAIL, MASKS = 1, (2, 3, 4, 5, 6, 7)
-#: The most numbers that stay in registers.
+#: The most numbers that stay in registers, by the size of vectors in bytes.
 PINNED = {32: 2, 64: 8}
 
 
@@ -72,7 +72,7 @@ class Output:
     kind: str
     values: tuple[Vector, ...]
     array: int
-    #: The number, 0 or 1, of the vector of elements that it is of, where code has two in turns.
+    #: Which of two interleaved vectors of elements it belongs to, 0 or 1.
     turn: int
 
 
@@ -80,9 +80,9 @@ Step: TypeAlias = "Vector | Output"
 
 
 class Program:
-    """Vectors in the order in which they are computed, of elements of ``size`` bytes; equal ones are one.
+    """Vectors of elements of ``size`` bytes in order of computation; equal ones are shared.
 
-    ``turn`` is 0 or 1: of two vectors of elements, the one that is loaded.
+    ``turn``, 0 or 1, is the one of two vectors of elements that is loaded.
     """
 
     def __init__(self, bytes: int, size: int) -> None:
@@ -92,7 +92,7 @@ class Program:
         self._known: dict[Any, Vector] = {}
 
     def make(self, name: str, *operands: Number, immediate: Any = None, is_mask: bool = False) -> Vector:
-        """The vector of an instruction."""
+        """The result of an instruction."""
         vectors = tuple(x if isinstance(x, Vector) else self.constant(x) for x in operands)
         key = (name, *map(id, vectors), immediate)
         if key not in self._known:
@@ -119,14 +119,14 @@ class Program:
         return self._source("array", (array, self.turn))
 
     def number(self, array: int, which: int = 0) -> Vector:
-        """The number of an array that all elements of a row, or of the code, have; ``which`` of several."""
+        """The number of an array that is the same for all elements of a row or of the code; ``which`` of several."""
         return self._source("number", (array, which))
 
     def output(self, kind: str, values: tuple[Vector, ...], array: int) -> None:
-        """Something that is done with a vector, or with the product of two."""
+        """Use a vector, or the product of two."""
         self.order.append(Output(kind, values, array, self.turn))
 
-    # ---- what kernels are made of ----
+    # ---- building blocks of kernels ----
 
     def fma(self, x: Number, y: Number, z: Number) -> Vector:
         """``x * y + z``, rounded once."""
@@ -161,11 +161,11 @@ class Program:
         return self.make("and", x, y)
 
     def absolute(self, x: Vector) -> Vector:
-        """Without a sign."""
+        """The absolute value."""
         return self.make("and", x, self.bits((1 << 8 * self.size - 1) - 1))
 
     def negative(self, x: Vector) -> Vector:
-        """The other sign."""
+        """The negated value."""
         return self.make("xor", x, -0.0)
 
     def with_sign(self, x: Vector, y: Vector) -> Vector:
@@ -191,7 +191,7 @@ def operands_of(step: Step) -> Sequence[Vector]:
 
 
 def only(steps: Sequence[Step], turn: int) -> list[Step]:
-    """The steps that the outputs of one of two vectors of elements need."""
+    """The steps needed for the outputs of one of two vectors of elements."""
     wanted: set[int] = set()
     found: list[Step] = []
     for x in reversed(steps):
@@ -202,7 +202,7 @@ def only(steps: Sequence[Step], turn: int) -> list[Step]:
 
 
 def in_turns(first: Sequence[Step], second: Sequence[Step]) -> list[Step]:
-    """Steps one of each in turn: while the processor waits for one, the next is of another vector of elements."""
+    """Steps of two vectors of elements, interleaved: while the processor waits for one, it runs the other."""
     left, found, others = {*map(id, first), *map(id, second)}, list[Step](), list(reversed(second))
     for x in first:
         found.append(x)
@@ -220,7 +220,7 @@ class Body:
     """The instructions of a program, once for whole vectors and once for a partial one.
 
     ``places`` gives the memory of an array's elements, which may take an instruction. Pinned numbers and sums have
-    registers that others do not use; ``frame`` is how many bytes of the stack are used.
+    reserved registers; ``frame`` is the bytes of the stack in use.
     """
 
     def __init__(
@@ -233,10 +233,10 @@ class Body:
         single = only(program.order, 0)
         mine = {*map(id, single)}
         other = [x for x in only(program.order, 1) if id(x) not in mine]
-        #: The steps of one vector of elements, and of two; wide ones have registers for a few masks alone.
+        #: The steps of one vector of elements, and of two, which are not interleaved if wide: mask registers are few.
         self._steps = single, [*single, *other] if program.bytes == 64 else in_turns(single, other)
         self.frame = 0
-        #: The slots of the stack, and the registers of numbers that have one.
+        #: The stack slots of vectors, and the registers or slots of numbers.
         self._slots: dict[Vector, Memory] = {}
         self.numbers: dict[Vector, Source] = {}
         self.constants: dict[bytes, str] = {}
@@ -249,7 +249,7 @@ class Body:
                 self.numbers[x] = self.slot()
 
     def slot(self) -> Memory:
-        """Room for a vector on the stack."""
+        """A stack slot for a vector."""
         found = Memory(RSP, offset=self.frame)
         self.frame += self.program.bytes
         return found
@@ -260,7 +260,7 @@ class Body:
         return Memory(0, label=name)
 
     def emit(self, places: Callable[[int, int], Memory], mask: int = -1, is_pair: bool = False) -> None:
-        """The instructions once; ``mask`` is that of a partial vector, or -1: register ``k1``, or a vector."""
+        """Emit the instructions; ``mask`` is the register (``k1``, or a vector) that masks a partial vector, or -1."""
         self._places, self._mask = places, mask
         self._free = [r for r in range(self._top - 1, -1, -1) if r != mask or self.program.bytes == 64]
         self._free_masks = [*self._masks]
@@ -284,7 +284,7 @@ class Body:
             registers = [self._register(x) for x in step.values]
             if step.kind == "store":
                 self._store(registers[0], step.array, step.turn)
-            elif step.kind == "columns":  # also what is past the end of a row, for which there is room
+            elif step.kind == "columns":  # also past the end of a row, within the array
                 self._add_to_columns(registers, self._places(step.array, step.turn), step.values)
             else:
                 self._joins(step, registers, self._mask)
@@ -306,7 +306,7 @@ class Body:
         self._free.append(to)
 
     def _release(self, x: Vector) -> None:
-        """A register whose vector nothing reads any more is free."""
+        """Free the register of a vector that nothing reads any more."""
         if not self._left[x] and x in self._where:
             (self._free_masks if self._is_in_mask(x) else self._free).append(self._where.pop(x))
 
@@ -317,7 +317,7 @@ class Body:
         return not self._left[x] and x in self._where
 
     def _new(self) -> int:
-        """A register, perhaps one whose vector is read last of all; that goes to the stack if it is not in memory."""
+        """A free register, or that of the vector read furthest ahead, which is spilled if it is not in memory."""
         if self._free:
             return self._free.pop()
         able = [x for x in self._where if x not in self._locked and not self._is_in_mask(x)]

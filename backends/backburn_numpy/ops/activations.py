@@ -119,7 +119,7 @@ def _function(name: str) -> Callable[..., Array]:
         if function is not None and x.size < least and x.itemsize > 2:
             return function(*operands)
         if y is not None and z is not None and y.strides == z.strides and 0 in y.strides and x.itemsize > 2:
-            # A few values, repeated.
+            # A few values, broadcast.
             once = tuple(slice(None if stride else 1) for stride in y.strides)
             y, z = y[once], z[once]
             return multiply(x, _elementwise(k, name, name, np.ones(y.shape, y.dtype), y, z))

@@ -1,6 +1,6 @@
 """NumPy: attention of float32 and 16-bit floats by compiled kernels, without copying strided heads.
 
-Other attention is by parts of the contract's bodies, of one block of queries after another, so that the scores of long
+Otherwise parts of the contract's bodies compute it, one block of queries after another, so that the scores of long
 sequences never exist as a whole.
 """
 
@@ -132,7 +132,7 @@ class _Call:
         self.causal, self.factors = causal, (scale, 1.0 / (1.0 - dropout) if dropout < 1 else 0.0)
 
     def _join_queries(self) -> None:
-        """Take the single queries of heads that share keys and values as those of one head, which reads these once."""
+        """Treat the single queries of heads that share keys and values as those of one head, which reads these once."""
         query, key, value = self.operands
         if query.shape[1] > 1 and key.strides[1] == value.strides[1] == 0:
             self.operands = [query.swapaxes(1, 2), key[:, :1], value[:, :1]]
@@ -175,12 +175,12 @@ def _run_kernel(
     name: str, operands: tuple[Array, ...], mask: Array | None, keep: Array | None, causal: bool, scale: float,
     dropout: float, softcap: float | None,
 ) -> _Call | None:  # fmt: skip
-    """A call of the kernel of that name; None if it does not take these."""
+    """A call of the kernel of that name; None if it does not take these operands."""
     upcast = [upcast_half(t) for t in operands] if is_half(operands[0]) else [*operands]
     kernel = compiled.serving(name, max(upcast, key=lambda t: t.size))
     if kernel is None or blas.sgemm_address() is None or 0 in (n for t in upcast for n in t.shape):
         return None
-    if softcap is not None:  # the kernels cap no scores
+    if softcap is not None:  # the kernels do not cap scores
         return None
     if abs(scale) <= LEAST:  # with alpha = 0 BLAS ignores the operands, and their NaN
         return None

@@ -145,14 +145,14 @@ def conv_weight_backward(
     return result.swapaxes(1, 2).reshape(groups * outputs, channels, *size)
 
 
-# ---- with the pass that follows ----
+# ---- with an epilogue ----
 
 
 def conv_then(
     epilogue: Epilogue, x: Array, weight: Array, bias: Array | None = None, /,
     stride: Shape = (1,), padding: Pairs = ((0, 0),), dilation: Shape = (1,), groups: int = 1,
 ) -> Array:  # fmt: skip
-    """:func:`conv`, and the pass after it."""
+    """:func:`conv`, and its epilogue."""
     size, options = weight.shape[2:], (stride, padding, dilation, groups)
     shape = convolved(x.shape, weight.shape, None, stride=stride, padding=padding, dilation=dilation, groups=groups)
     g = kernels.geometry("conv", x, x.shape, shape, size, *options)
@@ -166,7 +166,7 @@ def conv_transpose_then(
     stride: Shape = (1,), padding: Pairs = ((0, 0),), output_padding: Shape = (0,), dilation: Shape = (1,),
     groups: int = 1,
 ) -> Array:  # fmt: skip
-    """:func:`conv_transpose`, and the pass after it."""
+    """:func:`conv_transpose`, and its epilogue."""
     options = stride, padding, output_padding, dilation, groups
     shape = convolved_transposed(
         x.shape, weight.shape, None, stride=stride, padding=padding, output_padding=output_padding,
@@ -273,7 +273,7 @@ def _convolve(windows: Array, weight: Array, shape: Shape) -> Array:
 def _overlap_windows(
     x: Array, weight: Array, shape: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> Array:
-    """The sums of the windows made from ``x``, some examples at a time, without the padding."""
+    """The sums of the windows computed from ``x``, some examples at a time, without the padding."""
     lengths = tuple(n + before + after for n, (before, after) in zip(shape[2:], padding, strict=True))
     inner = tuple(slice(before, before + n) for n, (before, _) in zip(shape[2:], padding, strict=True))
     outputs, size, rank = weight.shape[1], weight.shape[2:], x.ndim - 2

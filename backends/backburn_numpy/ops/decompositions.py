@@ -27,7 +27,7 @@ from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 
-#: BLAS's names of the forms of operands.
+#: BLAS's codes for the forms of operands.
 ROW_MAJOR, NO_TRANS, TRANS, UPPER, LOWER, NON_UNIT, LEFT = 101, 111, 112, 121, 122, 131, 141
 
 
@@ -90,7 +90,7 @@ def cholesky(x: Array, /) -> Array:
 
 
 def _cholesky(x: Array) -> Array:
-    """NumPy's for symmetric matrices, without the copies that it makes of a large one."""
+    """``np.linalg.cholesky`` of symmetric matrices, without its copies of a large one."""
     rows = x.shape[-1]
     number, text = POINTER(c_int64), c_char_p
     name = f"scipy_{_letter(x)}potrf_64_"
@@ -148,7 +148,7 @@ def qr(x: Array, /, complete: bool = False) -> tuple[Array, Array]:
     # Adding 0 turns the negative zeros of flipped rows into zeros.
     q, r = q * signs, r * _adjoint(signs) + 0.0
     if r.dtype.kind == "c":
-        np.einsum("...ii->...i", r.imag[..., :inner, :inner])[...] = 0  # but for rounding
+        np.einsum("...ii->...i", r.imag[..., :inner, :inner])[...] = 0  # which it is but for rounding
     return cast_like(q, x), cast_like(r, x)
 
 
@@ -168,7 +168,7 @@ _eigh, _eigvalsh = _check_finite(np.linalg.eigh), _check_finite(np.linalg.eigval
 
 
 def _of_real(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` of the real part where the imaginary is 0: exact pairs of conjugates, in less time."""
+    """``function`` of the real part if the imaginary part is 0: faster, with exact pairs of conjugates."""
 
     def found(x: Array) -> Any:
         return function(x if x.imag.any() else x.real)
@@ -225,9 +225,9 @@ def eigvalsh(x: Array, /) -> Array:
 
 
 def _solve_small(x: Array, y: Array | None = None, columns: int = 0) -> tuple[Array, Array] | None:
-    """The solutions for ``y``, or for columns of the identity, and the pivots after the sign of the rows' order.
+    """The solutions for ``y``, or for columns of the identity, and the sign of the row permutation with the pivots.
 
-    None if that is for LAPACK: of few or large matrices, and where a pivot is 0 or not finite.
+    None if LAPACK is to solve: for few or large matrices, and where a pivot is 0 or not finite.
     """
     rows, stack = x.shape[-1], x.shape[:-2]
     if y is not None and x.shape[-2:] == (rows, *y.shape[-2:-1]) and x.dtype == y.dtype:
@@ -270,7 +270,7 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
     )
     shape = solution(a.shape, b.shape)
     rows, columns = shape[-2:]
-    pivots = np.abs(np.diagonal(a, axis1=-2, axis2=-1))  # by whose reciprocals BLAS multiplies
+    pivots = np.abs(np.diagonal(a, axis1=-2, axis2=-1))  # BLAS multiplies by their reciprocals
     if fast is None or not columns or not (pivots >= np.finfo(a.dtype).tiny).all():
         return solve(_triangle(x, upper), y)
     a, out = np.broadcast_to(a, (*shape[:-2], rows, rows)), np.array(np.broadcast_to(b, shape), order="C")

@@ -19,7 +19,7 @@ from backburn_numpy.runtime.quiet import quietly
 
 Array = Any
 
-#: The operations that are ufuncs of NumPy, by the ways to make them.
+#: The operations that are ufuncs of NumPy.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: unary(getattr(np, name)) for name in (
         "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_invert", "ceil", "cos", "cosh", "exp",
@@ -53,7 +53,7 @@ def pow(x: Array, y: Array, /) -> Array:
         return cast_like(_real_power(upcast_half(x), float(np.asarray(y, x.dtype))), x)
     try:
         return _power(x, y)
-    except ValueError as error:  # also of shapes
+    except ValueError as error:  # also for shapes
         if "negative" in str(error):
             words = "an integer to a negative power is not an integer: write a float exponent, as in x ** -1.0"
             raise ArgumentError(words) from error
@@ -91,7 +91,7 @@ def clip(x: Array, min: Array = None, max: Array = None, /) -> Array:
 
 @implements("log10")
 def log10(x: Array, /) -> Array:
-    """Exact for powers of 10: of float32, NumPy's logarithm is 2.0000002 at 100 on some processors."""
+    """Exact for powers of 10: on some processors NumPy's float32 logarithm of 100 is 2.0000002."""
     out = _log10(x)
     if x.dtype == np.float32:
         near = np.abs(np.subtract(out, np.rint(out, out=...), out=...)) < 1e-5
@@ -105,8 +105,8 @@ def expm1(x: Array, /) -> Array:
     out = cast_like(_expm1(upcast_half(x)), x)  # NumPy 2.3 loses the sign of a zero of float16
     if x.dtype.kind == "c":
         if not (finite := np.isfinite(x)).all():
-            out = np.where(finite, out, np.exp(x) - 1)  # of infinities NumPy makes NaN
-        out.real += 0.0  # of zeros NumPy keeps the sign, and the standard has 0
+            out = np.where(finite, out, np.exp(x) - 1)  # NumPy gives NaN for infinities
+        out.real += 0.0  # NumPy keeps the sign of zero; in the standard it is 0
     return out
 
 
@@ -117,7 +117,7 @@ def log1p(x: Array, /) -> Array:
 
 @quietly
 def _complex_log1p(x: Array) -> Array:
-    """NumPy takes the logarithm of ``1 + x``, in which a small ``x`` loses its digits."""
+    """NumPy computes ``log(1 + x)``, in which a small ``x`` loses its digits."""
     a, b, out = x.real, x.imag, empty_like(x)
     above, small = a + 1, np.maximum(np.abs(a), np.abs(b)) < 0.5
     c, d = np.where(small, a, 0), np.where(small, b, 0)  # whose squares do not overflow

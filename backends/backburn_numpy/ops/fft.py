@@ -37,7 +37,7 @@ def rfft(x: Array, /, axis: int) -> tuple[Array, Array]:
 
 
 def _spectrum(x: Array, axis: int) -> Array:
-    """``np.fft.rfft``, which passes an int for a factor of 1, so that all of float32 is computed in 64 bits."""
+    """``np.fft.rfft``, but float32 in 32 bits: NumPy passes its factor of 1 as an int, which selects 64."""
     if UFUNCS is None or x.dtype != np.float32 or not (length := x.shape[axis]):
         return np.fft.rfft(x, axis=axis)
     out = np.empty((*x.shape[:axis], length // 2 + 1, *x.shape[axis + 1 :]), np.complex64)

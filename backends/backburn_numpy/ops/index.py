@@ -124,7 +124,7 @@ def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
 def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:
     shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
     out = _zeros(shape, compute_dtype(grad))
-    # Kernels step along one axis of entries, with its stride: those of several axes of indices become one.
+    # Kernels take one axis of entries, with its stride: several axes of indices become one.
     entries = grad.reshape(*grad.shape[:axis], indices.size, *grad.shape[axis + indices.ndim :])
     _add_entries(out, indices.reshape(-1), entries, axis)
     return cast_like(out, grad)
@@ -226,9 +226,9 @@ def _scatter_add(out: Array, indices: Array, values: Any, axis: int) -> None:
 
 
 def _run_places_kernel(kernel: str, x: Array, indices: Array, values: Array, axis: int) -> None:
-    """Call a kernel on the elements of ``x`` at ``indices`` along ``axis``, the last longer than 1, and the values.
+    """Call a kernel on the elements of ``x`` at ``indices`` along ``axis``, the last longer than 1, and on ``values``.
 
-    A vector of indices is for all lines along the axis.
+    A vector of indices is shared by all lines along the axis.
     """
     fast: Any = compiled.kernel(kernel if x.itemsize == 4 else f"{kernel}_double")
     shared = indices.ndim == 1
@@ -289,7 +289,7 @@ def _add_elements(out: Array, positions: Array, values: Any) -> None:
 
 
 def _as_summands(values: Any, out: Array) -> Any:
-    """An array of values in the dtype of ``out``, for which alone there are kernels and fast loops of NumPy."""
+    """An array of values in the dtype of ``out``: only then there are kernels and fast loops of NumPy."""
     return values.astype(out.dtype, copy=False) if np.ndim(values) else values
 
 

@@ -29,7 +29,7 @@ def matmul(x: Array, y: Array, /) -> Array:
 
 
 def matmul_then(epilogue: Epilogue, x: Array, y: Array, /) -> Array:
-    """:func:`matmul` with a matrix, and the pass after it."""
+    """:func:`matmul` with a matrix, and its epilogue."""
     product = gemm.multiply(_rows(x), y, epilogue=epilogue) if y.ndim == 2 and x.ndim > 1 else None
     return epilogue(matmul(x, y)) if product is None else product.reshape(*x.shape[:-1], y.shape[1])
 
@@ -40,7 +40,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
 
 
 def linear_then(epilogue: Epilogue | None, x: Array, weight: Array, bias: Array | None = None, /) -> Array:
-    """:func:`linear`, and the pass after it."""
+    """:func:`linear`, and its epilogue."""
     if weight.ndim != 2:
         raise ShapeError(f"the weight must have two axes, (outputs, inputs), not {weight.ndim}")
     if bias is not None and bias.shape != weight.shape[:1]:
@@ -51,7 +51,7 @@ def linear_then(epilogue: Epilogue | None, x: Array, weight: Array, bias: Array 
 
 
 def affine(x: Array, y: Array, bias: Array | None, epilogue: Epilogue | None = None) -> Array:
-    """``x @ y + bias`` for matrices, and the pass after it."""
+    """``x @ y + bias`` for matrices, and its epilogue."""
     half, wide, wide_y, wide_bias = x.itemsize == 2 and is_half(x), x, y, bias
     if half:
         wide, wide_y, wide_bias = upcast_half(x), upcast_half(y), upcast_half(bias)
@@ -93,7 +93,7 @@ def multiply_into(x: Array, y: Array, out: Array) -> None:
 
 
 def _few_rows(x: Array, weight: Array, bias: Array | None) -> Array:
-    """:func:`affine` with the transposed weight; the sum with the bias turns the product."""
+    """:func:`affine` by the transposed product, which the sum with the bias transposes back."""
     wide = upcast_half(x)
     product, out = np.matmul(upcast_half(weight), wide.T).T, empty((len(x), len(weight)), wide.dtype)
     if bias is None:
@@ -117,7 +117,7 @@ def _product(x: Array, y: Array) -> Array:
 
 
 def _multiply(x: Array, y: Array) -> Array:
-    """NumPy's product; a large matrix product uses recycled memory, and one of columns and rows is elementwise."""
+    """NumPy's product; a large matrix product uses recycled memory, and an outer product is element-wise."""
     if x.shape[-1:] == (1,) and y.ndim > 1 and y.shape[-2] == 1 and y.shape[-1] >= tuning.MIN_OUTER_ROW and x.ndim > 1:
         lead = x.shape[:-1] if y.ndim == 2 else np.broadcast_shapes(x.shape[:-1], (*y.shape[:-2], 1))
         shape = (*lead, y.shape[-1])

@@ -52,9 +52,9 @@ def label_cross_entropy_backward(k: Any, grad: Array, x: Array, labels: Array, /
 
 
 def _fill_losses(losses: Array, x: Array, labels: Array) -> None:
-    """Fill the losses of labels of the last axis, whose logits are ``x``; sums of logarithms are in float64.
+    """Fill the losses of labels of the last axis, whose logits are ``x``; differences are in float64.
 
-    So the digits of a difference of two large logarithms are kept.
+    This keeps the digits of a difference of two large logarithms.
     """
 
     def work(key: Any) -> None:

@@ -1,4 +1,4 @@
-"""NumPy: softmax and the normalizations, by kernels, or by the contract's bodies: norms in float64."""
+"""NumPy: softmax and the normalizations, by kernels, or by the contract's bodies: short norms in float64."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def _standardize(
 
 
 def _prepared(k: Any, axis: Axes, centred: bool, x: Array, *others: Array | None) -> list[Array | None]:
-    """The operands of a body of norms of ``x`` over ``axis``, so that the rounding of a mean of float32 does not show.
+    """The operands of a norm's body over ``axis``, such that the rounding of a float32 mean does not show.
 
-    They are in float64, or ``x`` is without a mean that the body then subtracts again.
+    They are in float64, or the mean of ``x`` is subtracted before the body does so again.
     """
     if math.prod(x.shape[i] for i in axis) < tuning.MIN_LENGTH_FOR_FLOAT32_NORM:
         return [_wide(y) for y in (x, *others)]

@@ -1,6 +1,6 @@
 """NumPy: optimizer steps, by kernels, as formulas in one pass, or by the contract's bodies in blocks.
 
-New parameters use recycled memory: those of the step before last are usually free.
+New parameters use recycled memory: that of the step before last is usually free.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def adam_step(
 
 
 def _numbers(like: Array, *numbers: float) -> list[Any]:
-    """The numbers as arrays, which one program takes whatever they are, but for 0 and 1, with which terms drop out."""
+    """The numbers as arrays, so that one program takes all values but 0 and 1, for which terms drop out."""
     return [x if x in (0.0, 1.0) else np.array(x, like.dtype) for x in numbers]
 
 
@@ -158,11 +158,14 @@ def _adam_results(param: Array, m: Array, v: Array, donate: bool) -> tuple[Array
 def _check_alike(param: Array, *others: Array) -> None:
     for other in others:
         if other.shape != param.shape or other.dtype != param.dtype:
-            raise ShapeError(f"a step of {param.dtype}{param.shape} with {other.dtype}{other.shape}")
+            raise ShapeError(
+                f"an optimizer step takes arrays like its parameter, {param.dtype}{list(param.shape)}, "
+                f"not {other.dtype}{list(other.shape)}"
+            )
 
 
 def _is_contiguous(a: Array) -> bool:
-    """Whether the elements of an array lie in a row; False for a scalar of NumPy's."""
+    """Whether an array is contiguous; False for a NumPy scalar."""
     return type(a) is np.ndarray and a.flags.c_contiguous
 
 

@@ -81,7 +81,7 @@ def _run_kernel(x: Array, ends: tuple[Array, ...], dtype: QuantizedDType, steps:
 
 
 def row_steps(steps: Array, dtype: QuantizedDType, shape: Shape, rows: slice) -> Array:
-    """The scales of the blocks in some rows of a tensor, its lines along the last axis."""
+    """The scales of the blocks in some rows of a tensor, which are its lines along the last axis."""
     sizes = block_lengths(dtype, shape)[:-1]
     if not sizes:
         return steps.reshape(-1, steps.shape[-1])[rows]

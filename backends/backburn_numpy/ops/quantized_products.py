@@ -37,11 +37,11 @@ Shape = tuple[int, ...]
 _KINDS = {"int8": 0, "uint8": 1, "float32": 3, "float16": 4, "bfloat16": 5}
 PACKED = 2
 
-#: Values of 4 bits that this kernel reads together.
+#: 4-bit values that the kernel reads together.
 GROUP = 128
 
 
-#: The factor by which int32 holds sums of more products than float32.
+#: How many times as many products int32 sums exactly as float32.
 DEEPER = 1 << 7
 
 
@@ -117,7 +117,7 @@ class _Layout(NamedTuple):
 @lru_cache(64)
 def _layout(scheme: QuantizedDType, shape: Shape, dtypes: tuple[np.dtype[Any], ...]) -> _Layout | None:
     """The layout of a weight whose parts have these dtypes; None if the kernels do not take it."""
-    kinds = [_KINDS.get(dtype.name) for dtype in dtypes]  # NumPy takes long for a name
+    kinds = [_KINDS.get(dtype.name) for dtype in dtypes]  # NumPy is slow to compute a name
     if scheme.is_packed:
         kinds[0] = PACKED
     inputs = shape[1]
@@ -220,7 +220,7 @@ def quantized_matmul(
     found = product(k, x, y, dtype, transposed) if found is None else found
     if np.isfinite(found).all():
         return found
-    wide = dequantize(x, float64 if dtype is float64 else float32)  # as sums that overflow may be of finite terms
+    wide = dequantize(x, float64 if dtype is float64 else float32)  # since sums of finite terms may overflow
     return _dequantized_product(k, wide, y, transposed).astype(dtype.dtype, copy=False)
 
 
@@ -286,7 +286,7 @@ class _DequantizedRows:
 
 
 def _apply_steps(ufunc: Any, part: Array, steps: Array, dtype: QuantizedDType) -> None:
-    """Apply the scales of its elements to ``part`` in place, by a broadcast over blocks if these are whole."""
+    """Apply scales or zero points to ``part`` in place, by a broadcast over blocks if all are whole."""
     if not dtype.block_shape:
         ufunc(part, steps, out=part)
         return

@@ -22,10 +22,10 @@ from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
 Shape = tuple[int, ...]
-#: Words of some rows: from which column on, and of how many columns.
+#: Gives words of some rows, for the first column and the number of columns.
 Columns = Callable[[Any, int, int], list[Array]]
 
-#: The bits of a permutation's keys that a kernel counts by within a part; the others tell the part.
+#: The bits of a permutation's keys by which a kernel counts within a part; higher ones select the part.
 NEAR = 10
 WORD = np.dtype("<u4")
 PAIR = np.dtype("<u8")
@@ -213,7 +213,7 @@ def _poisson_count(u: Array, term: Array, rate: Array) -> Array:
         number = np.count_nonzero(waits)
         if not number or n == TERMS:
             break
-        if 2 * number < count.size:  # what is found goes on, unchanged, until it is more than half
+        if 2 * number < count.size:  # finished elements stay until they are more than half
             found[left] = count
             left, u, term, total, rate, count = (x[waits] for x in (left, u, term, total, rate, count))
         term *= rate * (1.0 / n)
@@ -241,7 +241,7 @@ def _fill_blocks(x: Array, key: int, offset: int, count: int, make: Callable[[Ar
 
 
 def _columns(key: int, offset: int, count: int, size: int) -> Columns:
-    """A function for the words of ``size`` rows of ``count``; a kernel makes only the words that are asked for."""
+    """A function for the words of ``size`` rows of ``count``; a kernel computes only the words requested."""
     fast = compiled.kernel("random_columns")
     if fast is None or offset + size * count >= WORDS:
         bits = words(key, offset, size * count + size * count % 2)[: size * count].reshape(size, count)
@@ -260,7 +260,7 @@ def _columns(key: int, offset: int, count: int, size: int) -> Columns:
 
 @implements("categorical", takes_backend=True)
 def categorical(k: Any, logits: Array, /, key: int, offset: int) -> Array:
-    """The body, for logits that give probabilities: a step that is replayed asks nobody else."""
+    """The body, for logits that give probabilities: nothing else checks them in a replayed step."""
     if logits.size and not (np.abs(logits.max(-1)) < np.inf).all():
         raise ArgumentError("a logit is NaN or infinite, or all of a row are minus infinity: they give no probability")
     return OPERATIONS["categorical"].body(k, logits, key=key, offset=offset)

@@ -1,4 +1,4 @@
-"""NumPy: LSTMs and GRUs by kernels of all steps or of what follows a step's product, or by bodies."""
+"""NumPy: LSTMs and GRUs, by kernels of all steps or of a step after its product, or by bodies."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def gru_cell(
 
 
 def _kernel_of_all_steps(name: str, shape: tuple[int, ...], weight: Array, columns: int) -> Callable[..., None] | None:
-    """The kernel of that name for gates of that shape, which packs so many columns of the weight once for all steps.
+    """The kernel of that name for gates of that shape, which packs the columns of the weight once for all steps.
 
     None for a single step, for few rows, and where a library is faster than our products. Threads share the rows.
     """
@@ -160,7 +160,7 @@ def _kernel_of_all_steps(name: str, shape: tuple[int, ...], weight: Array, colum
         return None
     kernel: Any = compiled.serving(name, weight)
     depth, weight = weight.size // columns, contiguous(weight)
-    packed = empty((depth * (columns + 32) + 16,), weight.dtype)  # columns that fill a panel, and a line of the cache
+    packed = empty((depth * (columns + 32) + 16,), weight.dtype)  # for whole panels of columns, and a cache line
     sizes = steps, rows, min(depth, columns), available()
     return lambda *arrays: kernel(*compiled.addresses(*arrays, weight, packed), *sizes)
 
@@ -168,7 +168,7 @@ def _kernel_of_all_steps(name: str, shape: tuple[int, ...], weight: Array, colum
 def _state_product(weight: Array, shape: tuple[int, ...]) -> Callable[[Array, Array], Any]:
     """The product of a state with a transposed weight, written to the second argument, for steps of that shape.
 
-    Where steps and rows are enough to make up for it, the weight is transposed in memory once.
+    With enough steps and rows to make up for it, the weight is transposed in memory once.
     """
     if shape[0] < tuning.MIN_STEPS_FOR_TRANSPOSED_WEIGHT or shape[1] < tuning.MIN_ROWS_FOR_TRANSPOSED_WEIGHT:
         return lambda state, out: times(state, weight, out)

@@ -61,13 +61,13 @@ def _reduction(
 
 
 def _sum_parts(x: Array, axis: Axes, keepdims: bool) -> Array:
-    """The sum of complex numbers: of their real parts and of their imaginary parts, each in pairs."""
+    """The sum of complex numbers: of their real parts and of their imaginary parts, each pairwise."""
     parts = contiguous(x).view(x.real.dtype).reshape(*x.shape, 2)
     return np.ascontiguousarray(sum(parts, axis, keepdims)).view(x.dtype)[..., 0]
 
 
 def _are_pairs(x: Array, axis: Axes) -> bool:
-    """Whether NumPy adds the elements over ``axis`` in pairs, and not one after another."""
+    """Whether NumPy sums over ``axis`` pairwise, not sequentially."""
     return x.flags.c_contiguous and axis == tuple(range(x.ndim - len(axis), x.ndim))
 
 
@@ -124,7 +124,7 @@ def all(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
 def mean(x: Array, /, axis: Axes, keepdims: bool = False) -> Array:
     total = _in_float32(sum, "sum_rows", np.add.reduce, x, axis, keepdims) if is_half(x) else sum(x, axis, keepdims)
     number = count(x, axis)
-    if not total.ndim and number and total.dtype.kind == "f":  # rounded to float32, the quotient of doubles is exact
+    if not total.ndim and number and total.dtype.kind == "f":  # the quotient of doubles rounds correctly to float32
         total = np.array(total.item() / number, total.dtype)
     else:
         total /= number

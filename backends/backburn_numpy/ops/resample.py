@@ -19,7 +19,7 @@ from backburn_numpy.runtime.threads import parallel_for
 Array = Any
 Shape = tuple[int, ...]
 
-#: The number of places that a position reads along an axis.
+#: The number of elements that a position reads along an axis.
 READS = {"nearest": 1, "linear": 2, "cubic": 4}
 
 
@@ -48,7 +48,7 @@ def _resized(k: Any, name: str, x: Array, old: Shape, new: Shape, mode: str, ali
     if fast is None or mode.startswith("nearest") or max(old, default=0) >= tuning.MAX_RESAMPLED_ELEMENTS:
         return None
     axes = range(2, x.ndim)
-    # The last axis, whose elements are gathered, while there are few.
+    # The last axis, whose elements are gathered, is resized while there are few.
     for axis in reversed(axes) if (math.prod(old) < math.prod(new)) == (name == "resize") else axes:
         n, m = old[axis - 2], new[axis - 2]
         if n == m:

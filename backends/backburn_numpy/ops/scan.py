@@ -19,7 +19,7 @@ from backburn_numpy.runtime.threads import parallel_for
 Array = Any
 
 
-#: The dtypes in which sums of others are accumulated.
+#: The wider dtypes in which sums and products are accumulated.
 WIDE = {FLOAT32: FLOAT64, np.dtype(np.complex64): np.dtype(np.complex128)}
 
 

@@ -88,7 +88,7 @@ def triangle(x: Array, offset: int, upper: bool) -> Array | None:
     if not x.size or (fast := compiled.kernel("triangle")) is None:
         return None
     (height, width), out = x.shape[-2:], empty(x.shape, x.dtype)
-    offset = min(max(offset, -height), width)  # beyond, it is the same, and may be no 64-bit number
+    offset = min(max(offset, -height), width)  # a larger one has the same effect, and may not fit 64 bits
     whole = contiguous(x)
     sizes = x.itemsize, height, width, offset, upper, x.size // width, tuning.ELEMENTS_PER_TASK // width or 1
     fast(compiled.address(out), compiled.address(whole), *sizes, available())

@@ -76,7 +76,7 @@ def concat(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
 
 
 def _concat_rows(out: Array, tensors: Sequence[Array], axis: int, rows: int) -> bool:
-    """Fill the rows of ``out`` with those of the tensors by a kernel, in several threads; False if it is for NumPy."""
+    """Fill the rows of ``out`` with those of the tensors by a kernel, in several threads; False if NumPy is to."""
     fast = compiled.kernel("concat")
     if fast is None or any(x.dtype != out.dtype for x in tensors):
         return False
@@ -101,7 +101,7 @@ def _concat_rows(out: Array, tensors: Sequence[Array], axis: int, rows: int) -> 
 
 
 def _row_stride(x: Array, axis: int) -> int | None:
-    """The bytes between rows, the axes from ``axis`` on, if these are contiguous and equally far apart; else None."""
+    """The stride of rows, the axes from ``axis`` on, in bytes; None if they are not contiguous and equally spaced."""
     lengths = [*zip(x.shape, x.strides, strict=True)]
     expected, found = x.itemsize, None
     for n, stride in reversed(lengths[axis:]):

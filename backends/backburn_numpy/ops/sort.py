@@ -1,10 +1,10 @@
 """NumPy: sorting and searching.
 
-NumPy's stable sort is several times slower than its default one, except of 16 bits, which it distributes by their
-digits; so integers of a small range become such, and other large inputs avoid it: elements of at most 32 bits, and
-integers whose range is not too large, are sorted as integers that include the index, so that no two are equal; wider
-floats are first sorted unstably, which only matters if some are equal. 16-bit floats are compared as float32,
-which is exact: bfloat16's own comparison does not order NaN.
+NumPy's stable sort is several times slower than its default one, except for 16 bits, for which it is a radix sort. So
+integers of a small range are converted to 16 bits, and other large inputs avoid the stable sort: elements of at most 32
+bits, and integers whose range is not too large, are sorted as integers that include the index, so that no two are
+equal; wider floats are first sorted unstably, which matters only if some are equal. 16-bit floats are compared as
+float32, which is exact: bfloat16's comparison does not order NaN.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _stable_argsort(key: Array, axis: int) -> Array:
 
 
 def _as_uint16(x: Array) -> tuple[Array, Array] | None:
-    """Integers less the least of them, in 16 bits, and that least one; None if they do not fit."""
+    """Integers minus their minimum, in 16 bits, and the minimum; None if they do not fit."""
     wide = x if x.itemsize > 2 else x.astype(np.int32)
     least = wide.min()
     return (np.subtract(wide, least).astype(np.uint16), least) if int(wide.max()) - int(least) < 1 << 16 else None
@@ -155,14 +155,14 @@ def _topk_rows(k: Any, rows: Array, count: int, largest: bool) -> tuple[Array, A
 def _topk_blocks(k: Any, rows: Array, count: int, largest: bool) -> tuple[Array, Array]:
     """The results of ``topk`` from the ``count`` blocks with the topmost extremes, and the elements after the blocks.
 
-    Each of them has an element that comes before all of the other blocks, also where they are equal.
+    Each of these blocks has an element that comes before all those of other blocks, also among equal ones.
     """
     length, axis = rows.shape[-1], rows.ndim
     width = math.isqrt(length // count)
     number = length // width
     blocks = rows[..., : number * width].reshape(*rows.shape[:-1], number, width)
     extremes = (reduce.max if largest else reduce.min)(blocks, (axis,))
-    if rows.dtype.kind == "f" and np.isnan(extremes).any():  # which is last
+    if rows.dtype.kind == "f" and np.isnan(extremes).any():  # NaN is last
         extremes = (np.fmax if largest else np.fmin).reduce(blocks, axis=axis)
     chosen = np.sort(_topk_rows(k, extremes, count, largest)[1])
     some = np.take_along_axis(blocks, chosen[..., None], -2).reshape(*rows.shape[:-1], -1)

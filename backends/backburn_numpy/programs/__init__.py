@@ -1,6 +1,6 @@
-"""Recorded programs: native programs, passes after products, and state that a replay updates in place.
+"""Recorded programs: native programs, epilogues of products, and state that a replay updates in place.
 
-A native program computes many calls (formulas, sums, small products, views, stacks, concatenations) in one call of a
-kernel. Its intermediate values lie in an arena, in places that are fixed when it is compiled; values that are not
-needed at the same time share one. Views are addresses. The parts of a stack are computed in the memory of the stack.
+A native program computes many calls (formulas, sums, small products, views, stacks, concatenations) in one kernel call.
+Its intermediate values have fixed places in an arena; values with disjoint lifetimes share one. Views are addresses,
+and the parts of a stack are computed in the stack's memory.
 """

@@ -1,4 +1,4 @@
-"""The compilation of recorded programs: the passes of the NumPy backend, native programs, and updates in place."""
+"""Compilation of recorded programs: the NumPy backend's passes, native programs and in-place updates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from backburn_numpy.programs.tiles import compile_plan, knows
 
 
 def _split(program: Program, k: Any) -> list[Call]:
-    """Split stacks into parts that become parts of native programs."""
+    """Split stacks into parts that native programs can include."""
     compiler = ProgramCompiler()
     return split_stacks(program, k, lambda call: compiler.calls_saved(call) is not None)
 
@@ -40,7 +40,7 @@ WITHOUT_KERNELS: tuple[Pass, ...] = (join_products, mask_before_pools, _EPILOGUE
 
 
 def _small_steps(program: Program, k: Any) -> list[Call]:
-    """Plain steps of SGD of small parameters as two element-wise calls each, in native programs with the same bits."""
+    """Plain SGD steps of small parameters as two element-wise calls each, for native programs: bitwise identical."""
     found: list[Call] = []
     for call in program.calls:
         if call.operation != "sgd_steps" or any(call.attributes.get(n) for n in ("momentum", "weight_decay")):
@@ -62,7 +62,7 @@ def _small_steps(program: Program, k: Any) -> list[Call]:
 
 
 def _is_small(x: Any) -> bool:
-    """Whether a value is so small that its new one is computed in a native program, and not in its memory."""
+    """Whether a value is small enough to be updated in a native program rather than in place."""
     if x.__class__ is not Variable or x.dtype not in (float32, float64):
         return False
     return prod(x.shape) * x.dtype.itemsize < tuning.MIN_BYTES_FOR_PLAIN_STEP
@@ -73,7 +73,7 @@ def _is_small_formula(call: Call) -> bool:
 
 
 def compile_program(k: Any, program: Program, is_plain: bool, has_steps: bool) -> CompiledProgram:
-    """An executable of calls of ``k``: with all passes if it is the plain backend, in place if the steps are its."""
+    """An executable of calls of ``k``: with all passes if it is plain, in place if its optimizer steps are plain."""
     has_native = is_plain and compiled.kernel("native_program") is not None
     passes = (PASSES if has_native else WITHOUT_KERNELS) if is_plain else COMMON
     rewrite(program, k, passes if program.joins else ())

@@ -1,6 +1,6 @@
 """Effects of recorded calls and kernels, for the verifier: the elements that they move, read and write.
 
-These follow from what operations mean and from the C sources, not from the planner.
+They follow from the definitions of the operations and from the C sources, not from the planner.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ REGISTERS = 16
 
 
 class Refused(Exception):
-    """A fault of a step, in words."""
+    """A fault of a step, as its message describes it."""
 
 
 def _stacked(join: Callable[..., Array]) -> Callable[..., Array]:
     return lambda of, values, _: join([of(x) for x in values[0]], values[1] if len(values) > 1 else 0)
 
 
-#: The calls that only move elements: the symbols of their results, by a function for those of operands, the call's
-#: arguments, and the result.
+#: The calls that only move elements: the symbols of the result, given a function for those of an operand, the call's
+#: arguments and the result.
 MOVES: dict[str, Callable[[Callable[[Any], Array], list[Any], Variable], Array]] = {
     "reshape": lambda of, values, v: of(values[0]).reshape(*v.shape, -1),
     "slice": lambda of, values, v: of(values[0])[tuple(values[1])],
@@ -47,8 +47,8 @@ def _times(times: int) -> Callable[..., int]:
     return lambda rows, size: times * rows * size
 
 
-#: The kernels that take addresses and sizes: of each address, whether it is read (perhaps null, or "d" as doubles),
-#: written or both, and how many elements; then the names of the sizes that follow.
+#: The kernels that take addresses and sizes. For each address: its use ("r" read, "r?" perhaps null, "d" read as
+#: doubles, "w" written, "rw" both) and the number of elements; then the names of the sizes.
 EFFECTS: dict[str, tuple[Any, ...]] = {
     "divide_sums": ((("w", lambda count, width: width), ("d", lambda count, width: width)), "count", "width"),
     "sum_matrices": (
@@ -81,9 +81,8 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     ),
 }  # fmt: skip
 
-#: The arrays of kernels that passes call with rows and their width, and which is the result: F has all elements, R a
-#: number for each row, M four of them, I an index for each row, C one for each column, and S sums of columns, which are
-#: doubles.
+#: The arrays of kernels that passes call with rows and their width, and which is the result: F has all elements, R one
+#: number per row, M four numbers per row, I one index per row, C one number per column, S sums of columns in double.
 ARRAYS_ALONG_ROWS = {
     "softmax": ("FF", 0), "softmax_backward": ("FFF", 0), "log_softmax": ("FF", 0), "log_softmax_backward": ("FFF", 0),
     "logsumexp": ("FR", 1), "pick": ("FRI", 1), "pick_backward": ("FRI", 0),
@@ -91,7 +90,8 @@ ARRAYS_ALONG_ROWS = {
     "standardize": ("FFCC", 0), "standardize_backward": ("FFFCCS", 0), "moments": ("MF", 0),
 }  # fmt: skip
 
-#: The operands of a formula's kernels that are numbers, from 1 on; of others with "_number" at the end, the second.
+#: The operands of a formula's kernels that are single numbers, counted from 1; for other names that end in "_number",
+#: the second.
 NUMBERS = {
     "fill": (1,), "clamp": (2, 3), "multiply_add_number": (3,), "scale_add": (2,), "scale_multiply": (2,),
     "scale_add_number": (2, 3),
@@ -105,7 +105,7 @@ def kernels() -> dict[int, str]:
 
 
 def uses_of(formula: Any) -> tuple[int, list[str]]:
-    """The number of results of a formula, and its use of each array: as a "row", a "number", or "" not at all."""
+    """The number of results of a formula, and its use of each array: "row", "number", or "" if none."""
     if (known := getattr(formula, "_verified", None)) is not None:
         return known
     names, arrays = kernels(), int(formula.fixed[3])

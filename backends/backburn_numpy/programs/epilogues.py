@@ -1,4 +1,4 @@
-"""Passes over the results of products and convolutions, which the kernels make on what they have just computed."""
+"""Epilogues: passes over products and convolutions that the kernels apply to what they have just computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backburn_numpy.runtime.gemm import Epilogue
 
 Array = Any
 
-#: The operations with such a pass, and the functions that make both.
+#: The operations that may have an epilogue, and the functions that compute both.
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "matmul": linalg.matmul_then,
     "linear": linalg.linear_then,
@@ -24,9 +24,9 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 
 def with_epilogue(k: Any, call: Call, name: str) -> Callable[..., Array] | None:
-    """A function of the operands of ``relu_backward`` but the first, if that is ``name``, and of those of the call.
+    """A function that computes a call and the pass ``name``, from the mask, if there is one, and the call's operands.
 
-    None where the call becomes part of a native program, in which passes are made anyway.
+    None if the call becomes part of a native program, which computes the pass anyway.
     """
     function = FUNCTIONS.get(call.operation)
     if function is None or call.results.dtype not in (float32, float64):

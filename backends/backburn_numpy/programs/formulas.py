@@ -23,9 +23,9 @@ MOST_ARRAYS = 64
 
 
 class Pass(NamedTuple):
-    """A program for rows of arrays: how many, of what width, and the bytes from row to row of each array.
+    """A program run on rows: their number and width, and the row stride of each array in bytes.
 
-    It is run for so many groups of rows, with so many bytes from group to group of each result and operand.
+    It is run for each group of rows; ``apart`` has the strides from group to group of each result and operand.
     """
 
     program: _Program
@@ -45,7 +45,7 @@ def formula_plan(call: Call) -> Plan | None:
     formula: Formula | None
     if call.operation == "broadcast_to":
         x = arguments(call)[0]
-        # A formula passes over something: over ones, where each number of a column fills a row.
+        # An operand must vary along the row: ones, where each number of a column fills a row.
         is_column = first.shape[-1:] != x.shape[-1:] and first.shape[-1] > 1
         formula, values = method_formula("mul"), [x, np.ones(first.shape[-1:], dtype) if is_column else 1.0]
     elif call.operation == "fuse":
@@ -66,7 +66,7 @@ def formula_plan(call: Call) -> Plan | None:
     for x in values:
         kind = x.__class__
         if kind is Variable or kind is np.ndarray:
-            if dtype_of(x) is not dtype:  # NumPy takes None for float64 where dtypes are compared
+            if dtype_of(x) is not dtype:  # in comparisons of dtypes NumPy takes None for float64
                 return None
             if kind is np.ndarray and not any(x.strides):  # one number, perhaps broadcast
                 x = x[(0,) * x.ndim + (...,)]
@@ -112,7 +112,7 @@ def formula_plan(call: Call) -> Plan | None:
 
 
 def _is_row(kind: Any, shape: Shape) -> bool:
-    """Whether the shape of an operand is that of one or several rows of a shape."""
+    """Whether an operand has the shape of one or several rows of ``shape``."""
     if kind.__class__ is Constant or prod(kind) == 1 or len(kind) >= len(shape):
         return False
     return kind == shape[len(shape) - len(kind) :]
@@ -134,7 +134,7 @@ def append_pass(layout: Layout, made: Pass, targets: list[Place], sources: list[
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number or an option of a formula, as programs know it: no tuple, which may equal a shape."""
+    """A number or an option of a formula, as a key of programs; not a bare tuple, which could equal a shape."""
 
     kind: tuple[Any, ...]
 
@@ -149,8 +149,8 @@ def method_formula(name: str) -> Formula | None:
 def pass_of(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], level: str) -> Pass | None:
     """A program for operands of these shapes, which broadcast to the result's, and constants; None if there is none.
 
-    Axes along which the same operands vary are one; there are at most two then, rows and elements of a row, and perhaps
-    a few groups of rows.
+    Axes along which the same operands vary are merged; then at most two may be left, rows and elements of a row, and
+    perhaps a few groups of rows.
     """
     shapes = [kind for kind in kinds if kind.__class__ is not Constant]
     is_one = prod(shape) == 1
@@ -187,7 +187,7 @@ def pass_of(formula: Formula, shape: Shape, dtype: str, kinds: tuple[Any, ...], 
 
 
 def sum_plan(call: Call) -> Plan | None:
-    """The plan of a sum or a mean over axes that follow one another."""
+    """The plan of a sum or a mean over adjacent axes."""
     x, axes, *_ = arguments(call)
     result, dtype = call.results, dtype_of(x)
     if dtype is None or dtype is not dtype_of(result) or prod(x.shape) > tuning.NATIVE_MAX_ELEMENTS or not axes:

@@ -15,34 +15,34 @@ from backburn_numpy import compiled
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.runtime.memory import aligned, contiguous
 
-#: The arguments of a kernel's call.
+#: The arguments of a kernel call, padded with zeros.
 ARGUMENTS = 11
 #: The kinds of steps, as the kernel numbers them.
 FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE, PASS = range(6)
 #: The alignment of values in the arena, in bytes.
 LINE = 64
-#: The dtypes that native programs compute.
+#: The dtypes of native programs.
 FLOATS: dict[str, np.dtype[Any]] = {"float32": FLOAT32, "float64": FLOAT64}
 
 Shape = tuple[int, ...]
 
 
 class Kind(Enum):
-    """Whose a memory is: the program's own, a given array's, a constant's, or a result's."""
+    """The owner of a memory: the program's arena, a given array, a constant, or a result."""
 
     ARENA, GIVEN, CONSTANT, RESULT = range(4)
 
 
 class Memory:
-    """The memory of a value and of its views; perhaps a part of a larger one."""
+    """The memory of a value and of its views; perhaps part of a larger memory."""
 
     __slots__ = ("address", "first", "kind", "last", "offset", "size", "whole")
 
     def __init__(self, kind: Kind, address: int = 0, size: int = 0, step: int = 0) -> None:
         self.kind = kind
-        #: In the arena from its start on; of given arrays and results, their number instead.
+        #: The offset in the arena, the address of a constant, or the number of a given array or result.
         self.address = address
-        #: The exact bytes of the value. The arena rounds them up; whoever compares sizes must not.
+        #: The exact bytes of the value. The arena rounds them up; comparisons of sizes must not.
         self.size = size
         #: The steps that write it first and use it last.
         self.first = self.last = step
@@ -51,13 +51,13 @@ class Memory:
 
 
 class Place(NamedTuple):
-    """Where a value lies: some bytes after the start of a memory."""
+    """The location of a value: an offset in bytes from the start of a memory."""
 
     memory: Memory
     offset: int
 
     def resolved(self) -> Place:
-        """The place in the memory that is not part of another."""
+        """The place in the outermost memory."""
         memory, offset = self
         while memory.whole is not None:
             offset += memory.offset
@@ -66,7 +66,7 @@ class Place(NamedTuple):
 
 
 def is_free(memory: Memory, whole: Memory) -> bool:
-    """Whether a value may be computed as a part of another one."""
+    """Whether a value may be computed inside the memory of another one."""
     return memory.kind is Kind.ARENA and memory.whole is None and memory is not whole
 
 
@@ -75,23 +75,24 @@ class Layout:
 
     def __init__(self, given: Sequence[Variable | Number]) -> None:
         self.steps: list[tuple[Any, ...]] = []
-        #: The call that is being planned, and those that the steps belong to.
+        #: The call being planned, and the call of each step.
         self.planned: Call | None = None
         self.owners: list[Call | None] = []
-        #: Each place that was assigned: its variable, if any, the call, the address, and the bytes.
+        #: Each assigned place: its variable, if any, the call, the place, and the bytes.
         self.values: list[tuple[Variable | None, Call | None, Place, int]] = []
         self.places: dict[Variable, Place] = {}
-        #: Transposed matrices, until something else than a product reads them: of which, how many, of what sides.
+        #: Matrices that are transposed only if something other than a product reads them: the source, and its number of
+        #: matrices, rows and columns.
         self.transposed: dict[Variable, tuple[Variable, int, int, int]] = {}
-        #: The functions that check given indices, and the calls that pick by them.
+        #: For given indices, the call that uses them and the function that checks them.
         self.checks: dict[Variable, tuple[Call, Callable[[Any], Any]]] = {}
-        #: The memory of numbers that replays bring.
+        #: The memory of numbers that replays pass.
         self.cells: dict[tuple[Number, np.dtype[Any]], Any] = {}
-        #: Memory that the steps refer to: constants, programs of formulas, and last the arena.
+        #: Objects whose memory the steps refer to: constants, programs of formulas, passes.
         self.kept: list[Any] = []
         self.arena: Any = None
         self._memories: list[Memory] = []
-        #: Repeated rows by the identity of the operand, which is kept here, lest another array get it.
+        #: Repeated rows by the identity of the operand, which is kept lest another array get it.
         self._repeated: dict[tuple[int, Shape], tuple[Any, Place]] = {}
         for x in given:
             if isinstance(x, Variable):
@@ -104,7 +105,7 @@ class Layout:
         return place
 
     def append(self, *step: Any) -> None:
-        """Append a step: its kind, and the words that it needs, in which a place stands for its address."""
+        """Append a step: its kind and its words, in which a place stands for its address."""
         self.steps.append(step)
         self.owners.append(self.planned)
 
@@ -128,7 +129,7 @@ class Layout:
         return self.constant(contiguous(x, dtype))
 
     def repeated(self, x: Any, dtype: np.dtype[Any], shape: Shape) -> Place:
-        """The place of a row, or of several, repeated to a shape: many calls may read it."""
+        """The place of one or several rows repeated to a shape, shared by all calls that read it."""
         key = id(x), shape
         if key not in self._repeated:
             source, size = self.read(x, dtype), prod(x.shape) * dtype.itemsize
@@ -140,12 +141,12 @@ class Layout:
         return place
 
     def constant(self, x: Any) -> Place:
-        """The place of an array that stays as it is, or that is written before the steps."""
+        """The place of a constant array, or of one that is written before the steps run."""
         self.kept.append(x)
         return Place(Memory(Kind.CONSTANT, compiled.address(x)), 0)
 
     def scratch(self, shape: Shape, dtype: np.dtype[Any]) -> Place:
-        """A place for what only the next steps need."""
+        """A place for an intermediate value of the next steps."""
         return self._value(None, prod(shape) * dtype.itemsize)
 
     def _value(self, v: Variable | None, size: int) -> Place:
@@ -156,11 +157,11 @@ class Layout:
         return place
 
     def result(self, v: Variable | None, shape: Shape, dtype: np.dtype[Any]) -> Place:
-        """The place of a value that the next step computes, or of what nobody needs."""
+        """The place of a value that the next step computes; scratch memory if nothing reads it."""
         return self.scratch(shape, dtype) if v is None else self.new(v)
 
     def hold(self, places: Sequence[Place]) -> None:
-        """Keep memory for the last of several steps of a call."""
+        """Extend the lifetime of memory to the last step of a call."""
         for place in places:
             memory: Memory | None = place.memory
             while memory is not None:
@@ -168,11 +169,11 @@ class Layout:
                 memory = memory.whole
 
     def call(self, kernel: Any, *arguments: Place | int) -> None:
-        """Append the call of a kernel."""
+        """Append a kernel call."""
         self.append(KERNEL_CALL, kernel.where, *arguments, *[0] * (ARGUMENTS - len(arguments)))
 
     def words(self) -> tuple[list[int], list[int]]:
-        """The words of all steps, and the patches: which word a replay replaces, by the address of what, plus what."""
+        """The words of all steps, and the patches: the word that a replay replaces, the array it points to, offset."""
         start = self._arena()
         found: list[int] = []
         patches: list[int] = []
@@ -189,7 +190,7 @@ class Layout:
         return found, patches
 
     def _arena(self) -> int:
-        """Give the values their places in a new arena, and return its address."""
+        """Assign the values places in a new arena, and return its address."""
         free: dict[int, list[int]] = defaultdict(list)
         begin: dict[int, list[Memory]] = defaultdict(list)
         end: dict[int, list[Memory]] = defaultdict(list)
@@ -213,7 +214,7 @@ class Layout:
 
 
 def _room(memory: Memory) -> int:
-    """The bytes that a value takes in an arena: whole lines."""
+    """The bytes that a value takes in an arena: whole cache lines."""
     return -(-memory.size // LINE) * LINE
 
 

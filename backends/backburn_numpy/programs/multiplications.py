@@ -1,4 +1,4 @@
-"""Plans of matrix gemm, and of the cells of recurrent networks."""
+"""Plans of matrix products, and of the cells of recurrent networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backburn_numpy.runtime import blas, gemm
 
 
 class Gemm(NamedTuple):
-    """The multiplication of matrices of a dtype: the address of a library's function, 0 for the kernels."""
+    """Matrix multiplication in a dtype: by the address of a library's function, or 0 for the kernels."""
 
     address: int
     dtype: np.dtype[Any]
@@ -25,7 +25,7 @@ class Gemm(NamedTuple):
         self, layout: Layout, out: Place, x: Place, y: Place, sizes: tuple[int, int, int],
         turned: tuple[bool, bool] = (False, False), adds: bool = False,
     ) -> None:  # fmt: skip
-        """Append ``out = x @ y``, or its addition, for (m, k) by (k, n), each perhaps transposed in memory."""
+        """Append ``out = x @ y``, or ``+=`` if it adds, for (m, k) by (k, n), each perhaps transposed in memory."""
         m, n, k = sizes
         left, right = (m if turned[0] else k), (k if turned[1] else n)
         few = m * n * k <= tuning.NATIVE_MAX_LIBRARY_MULTIPLICATIONS and self.dtype is FLOAT32 and not turned[1]
@@ -35,7 +35,7 @@ class Gemm(NamedTuple):
 
 
 def gemm_of(multiplications: int, elements: int, *values: Any) -> Gemm | None:
-    """The multiplication of operands and results of one dtype; None if products of that size remain calls."""
+    """The multiplication for values of one dtype; None if products of that size remain calls."""
     dtype = dtype_of(values[0])
     if dtype is None or any(dtype_of(v) is not dtype for v in values) or elements > tuning.NATIVE_MAX_ELEMENTS:
         return None
@@ -48,7 +48,7 @@ def gemm_of(multiplications: int, elements: int, *values: Any) -> Gemm | None:
 
 
 def product_plan(call: Call) -> Plan | None:
-    """The plan of a product of matrices, or of as many on both sides."""
+    """The plan of a product of two matrices, or of a matrix or a stack with a stack of equal length."""
     x, y = call.operands
     k = x.shape[-1]
     if len(y.shape) <= 2:
@@ -81,7 +81,7 @@ def product_plan(call: Call) -> Plan | None:
 
 
 def _factor(layout: Layout, v: Any, dtype: Any, count: int, rows: int, columns: int) -> tuple[Place, bool]:
-    """The place of as many matrices, and whether they are there transposed."""
+    """The place of ``count`` matrices, and whether they are transposed there."""
     if v.__class__ is Variable and v not in layout.places:
         source, *sides = layout.transposed[v]
         if sides == [count, columns, rows]:
@@ -121,10 +121,10 @@ def weight_gradient_plan(call: Call) -> Plan | None:
         return None
     results = [v for v in call.results if v is not None]
     gemm = gemm_of(m * n * k, max(m, n) * max(n, k), grad, x, *results)
-    if gemm is None or (bias is not None and n == 1 < m):  # NumPy adds the elements of one column in pairs
+    if gemm is None or (bias is not None and n == 1 < m):  # NumPy sums a single column pairwise
         return None
     dtype = gemm.dtype
-    # The bits are those of the operation: NumPy adds few rows one after the other.
+    # Bitwise equal to the operation: NumPy adds few rows one after the other.
     is_wide = dtype is FLOAT32 and m * n >= tuning.MIN_ELEMENTS_FOR_SHORT_ROWS
     name, *sizes = ("sum_matrices", n, 1, m * n) if m >= tuning.MIN_SHORT_ROWS else ("sum_in_order", m, n, int(is_wide))
     kernel = compiled.kernel(name if dtype is FLOAT32 else f"{name}_double")

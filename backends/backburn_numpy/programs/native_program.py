@@ -23,7 +23,7 @@ from backburn_numpy.runtime.threads import available
 
 
 class NativeProgram:
-    """Steps with their arena. One replay runs them at a time."""
+    """Steps and their arena. One replay runs at a time."""
 
     def __init__(
         self,
@@ -48,9 +48,10 @@ class NativeProgram:
                 memory.kind, memory.address = Kind.RESULT, len(news)
                 news.append(memory)
             parts.append((memory.address, offset, v))
-        #: The results that have memory of their own, by shape and dtype; and all, by which of them and what part.
+        #: New arrays: shape, dtype, and whether the memory is pooled. Results: number of the new array, part, and
+        #: shape.
         self._news: list[tuple[Shape, np.dtype[Any], bool]] = []
-        #: The call of each of these, and the last one for whose result there was no memory.
+        #: The call of each new array, and the call that failed last.
         self.makers: list[Call] = []
         self.failed: Call | None = None
         self._parts: list[tuple[int, slice | None, Shape]] = [(0, None, ())] * len(parts)
@@ -82,7 +83,7 @@ class NativeProgram:
         self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
         self._kept = layout.kept
         self.arena = layout.arena
-        #: The operands of each call, as recorded.
+        #: What a replay passes, as recorded.
         self.given = [*given]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
         self._given = (
@@ -145,7 +146,7 @@ class NativeProgram:
         return [x for x in self._kept if x.__class__ is np.ndarray and id(x) not in cells]
 
     def __call__(self, *given: Any) -> list[Any]:
-        """The results for what is given."""
+        """The results for the values of ``given``."""
         arrays: list[Any] = []
         for i in self._arrays:
             x = given[i]
@@ -172,7 +173,7 @@ class NativeProgram:
         return results
 
 
-#: All native programs: a thread of the parent may have been in one of them when it forked.
+#: All native programs: a thread of the parent may have held the lock of one at a fork.
 _PROGRAMS: WeakSet[NativeProgram] = WeakSet()
 
 

@@ -1,4 +1,4 @@
-"""Norms of rows and their gradients in parts that loops of machine code compute, together with what is around them."""
+"""Norms of rows and their gradients, split into parts that machine-code loops compute with the calls around them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TypeVar
 from backburn.programs.fusion.plan import Extent
 from backburn.programs.lowering import Call, Value
 
-#: The narrowest rows: the gradients of others are computed in doubles where little is left of their terms.
+#: The narrowest rows: for narrower ones, gradients are computed in doubles where their terms cancel.
 MIN_WIDTH = 32
 #: The kernel of the moments of rows, which the parts of norms read.
 MOMENTS = "moments"
-#: How many times kernels go over the elements of rows; others do so once.
+#: How many times kernels sweep over the elements of rows; others do so once.
 SWEEPS = {"standardize": 3, "standardize_backward": 4, MOMENTS: 2}
 
 Maker = TypeVar("Maker")
@@ -27,10 +27,10 @@ def split_norms(
     extents: MutableMapping[Value, Extent],
     makers: MutableMapping[Value, Maker],
 ) -> list[Call]:
-    """Calls with parts in place of norms of float32 and their gradients, with the bits of their kernels.
+    """The calls with float32 norms and their gradients split into parts, bitwise equal to their kernels.
 
-    A norm and its gradient share their moments and the standardized elements. ``absent`` and ``zero`` are an operand
-    that is not there and the constant 0; ``options``, ``extents`` and ``makers`` get those of new values.
+    A norm and its gradient share moments and standardized elements. ``absent`` stands for an absent operand, ``zero``
+    for the constant 0; ``options``, ``extents`` and ``makers`` receive those of new values.
     """
     found: list[Call] = []
     known: dict[tuple[Value, tuple[float, bool]], tuple[Value, Value]] = {}

@@ -1,4 +1,4 @@
-"""``ProgramCompiler``: which calls of a recorded program become native, and the native programs of it."""
+"""``ProgramCompiler``: which calls of a recorded program become native, and their native programs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from backburn_numpy.programs.tiles import TilePass
 
 
 class ProgramCompiler:
-    """Compiles calls of one recorded program into native ones.
+    """Compiles calls of a recorded program into native programs.
 
     See :class:`backburn.programs.passes.native_programs.ProgramCompiler`.
     """
 
     def __init__(self) -> None:
         self._plans: dict[Call, Plan] = {}
-        #: How variables that are indices are checked: a native program does so once, for all its passes.
+        #: How each variable of indices is checked: a native program does so once for all its passes.
         self._checks: dict[Variable, Any] = {}
 
     def calls_saved(self, call: Call) -> int | None:
-        """How many calls fewer there are if this one is in a native program, 0 for a view; None if it cannot be."""
+        """Calls saved by adding this one to a native program, 0 for a view; None if it cannot be added."""
         plan = PLANNERS.get(call.operation, formulas.formula_plan)(call)
         if plan is None:
             return None
@@ -40,7 +40,7 @@ class ProgramCompiler:
     def native_program(
         self, calls: Sequence[Call], given: Sequence[Variable | Number], results: Sequence[Variable]
     ) -> Callable[..., list[Any]]:
-        """A function of what is given that makes the calls and returns the results."""
+        """A function that runs the calls on the values of ``given`` and returns the results."""
         layout = Layout(given)
         for call in calls:
             layout.planned = call
@@ -66,5 +66,5 @@ PLANNERS: dict[str, Callable[[Call], Plan | None]] = {
     "stack": rearrangements.concatenation_plan,
     "concat": rearrangements.concatenation_plan,
 }
-#: Calls that take no time outside a native program.
+#: Calls that cost nothing outside a native program.
 VIEWS = frozenset(("reshape", "slice", "permute_dims", "broadcast_to"))

@@ -20,7 +20,7 @@ from backburn_numpy.programs.layout import (
 
 
 def permutation_plan(call: Call) -> Plan | None:
-    """The plan of matrices that are transposed, or of axes whose order does not matter."""
+    """The plan of transposed matrices, or of a permutation that moves no elements."""
     x, axes = arguments(call)
     dtype = dtype_of(x)
     if dtype is None or prod(x.shape) > tuning.NATIVE_MAX_ELEMENTS:
@@ -29,7 +29,7 @@ def permutation_plan(call: Call) -> Plan | None:
     rank = {a: i for i, a in enumerate(sorted(order))}
     if order == sorted(order):
         return view_plan(call)
-    groups: list[list[int]] = []  # axes that follow one another before and after
+    groups: list[list[int]] = []  # axes that are adjacent before and after
     for a in order:
         if groups and rank[a] == rank[groups[-1][-1]] + 1:
             groups[-1].append(a)
@@ -48,7 +48,7 @@ def permutation_plan(call: Call) -> Plan | None:
 
 
 def view_plan(call: Call) -> Plan | None:
-    """The plan of a view whose elements follow one another."""
+    """The plan of a contiguous view."""
     x = arguments(call)[0]
     dtype = dtype_of(x)
     if dtype is None or dtype_of(call.results) is None:
@@ -102,7 +102,7 @@ def diagonal_plan(call: Call) -> Plan | None:
 
 
 def _strided(x: Any, result: Variable, start: int, axes: Sequence[tuple[int, int]]) -> Plan | None:
-    """The plan of some elements: axes with as many, so far apart. A view if they follow one another, else a copy."""
+    """The plan of a strided selection, by the length and stride of each axis: a view if contiguous, else a copy."""
     dtype = dtype_of(x)
     if dtype is None or dtype_of(result) is not dtype:
         return None
@@ -136,7 +136,7 @@ def _strided(x: Any, result: Variable, start: int, axes: Sequence[tuple[int, int
 
 
 def concatenation_plan(call: Call) -> Plan | None:
-    """The plan of a stack or a concatenation: parts along the first axis are computed where they lie in the result."""
+    """The plan of a stack or a concatenation: parts along the first axis are computed in the result's memory."""
     values = arguments(call)
     parts, axis = values[0], values[1] if len(values) > 1 else 0
     result = call.results

@@ -18,7 +18,7 @@ from backburn_numpy.runtime.memory import contiguous
 
 
 def pass_plan(call: Call) -> Plan | None:
-    """The plan of a pass; None if it has several portions."""
+    """The plan of a pass; None if it is not small."""
     one: Any = call.function
     if not isinstance(one, TilePass) or not one.is_small:
         return None
@@ -47,7 +47,7 @@ def pass_plan(call: Call) -> Plan | None:
         layout.append(PASS, one.at_fixed, room, *targets, *sources, *map(compiled.address, one.constants))
         for v, total in sums:
             layout.call(divide, layout.new(v), total, one.count_of(v), prod(v.shape))
-        # Results that follow would lie in the room of the pass, and the verifier could not tell one from the other.
+        # Else means could lie in the scratch memory of the pass, and the verifier could not tell them from its values.
         layout.hold([room, *targets, *sources])
 
     return plan

@@ -1,11 +1,11 @@
-"""State that a replay renews in its own memory: optimizer steps by one call of a kernel, which nothing interrupts.
+"""State that a replay updates in place: optimizer steps in one kernel call, which nothing interrupts.
 
-Every array of the state to which nothing but the state refers is written over, as its reference count tells; views,
-exports and other tensors of an array hold references to it. Any other is replaced by a new one, of which that is true
-in the next replay. So no caller sees a value change.
+An array of the state is overwritten if its reference count shows that nothing but the state refers to it; views,
+exports and other tensors of an array hold references. Otherwise it is replaced by a new array, which the next replay
+may overwrite. So no caller sees a value change.
 
-What the kernels do not serve (other dtypes, layouts, and steps for which NumPy is as fast) is computed into new memory,
-as the operations do it, and with the same bits.
+What the kernels do not serve (other dtypes and layouts, and steps for which NumPy is as fast) is computed into new
+memory by the operations, bitwise equal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WORDS, ARRAYS = 11, 7
 OPTIONS = 8
 
 _getrefcount: Callable[[Any], int] | None = getattr(sys, "getrefcount", None)
-#: The reference count of an object to which one list alone refers, counted as :meth:`NumpyUpdates.begin` counts.
+#: The reference count of an object that is in one list only, counted as :meth:`NumpyUpdates.begin` counts.
 ONCE = next(map(_getrefcount, [object()])) if _getrefcount is not None else 0
 
 #: Results of an update, each with whether nothing else can refer to it.
@@ -49,7 +49,7 @@ Results = list[tuple[Any, bool]]
 
 
 def in_place_updates(k: Any, updates: Sequence[Update]) -> NumpyUpdates | None:
-    """How the backend ``k`` makes these updates; None without kernels, or without reference counts."""
+    """The in-place updates of the backend ``k``; None without kernels, or without reference counts."""
     if _getrefcount is None or compiled.kernel("renew") is None:
         return None
     if verifier.VERIFIES:
@@ -60,7 +60,7 @@ def in_place_updates(k: Any, updates: Sequence[Update]) -> NumpyUpdates | None:
 
 
 def is_unshared(arrays: Sequence[Any], known_references: Sequence[int]) -> list[bool]:
-    """Whether only ``arrays`` and so many references that are known refer to each array."""
+    """For each array, whether nothing refers to it but ``arrays`` and that many known references."""
     if _getrefcount is None:
         return [False] * len(arrays)
     found = []
@@ -82,7 +82,7 @@ class NumpyUpdates(InPlaceUpdates):
         self._steps = np.zeros((sum(counts), WORDS), np.int64)
         self._options = np.zeros((len(updates), OPTIONS), FLOAT32)
         self._at_steps, self._at_options = map(compiled.address, (self._steps, self._options))
-        #: The options of an update that its call leaves out; what may be written over is decided here.
+        #: The defaults of each update's options but ``donate``: what may be overwritten is decided here.
         self._defaults = [
             {name: value for name, value in OPERATIONS[operation].defaults.items() if name != "donate"}
             if operation in STEPS
@@ -94,7 +94,7 @@ class NumpyUpdates(InPlaceUpdates):
             all(place is not None or made is None for place, made in zip(update.places, update.results, strict=True))
             for update in updates
         ]
-        #: Whether the table already has all steps of an update, for the arrays of the state that the last replay left.
+        #: Whether the table already has all steps of an update, for the state that the last replay left.
         self._is_known = [False] * len(updates)
         self.done: Any = (ctypes.c_int64 * 1)()
         self._kernel: Any = compiled.kernel("renew")
@@ -105,14 +105,14 @@ class NumpyUpdates(InPlaceUpdates):
         self._kept: list[Any] = []
 
     def begin(self, state: Sequence[Any], owned: Sequence[bool], held: Sequence[int]) -> None:
-        """Find which of the state may be written over."""
+        """Determine which arrays of the state may be overwritten."""
         self.done[0] = 0
         self._kept.clear()
         self._state = state
         self._is_free = [*map(and_, owned, is_unshared(state, held))]
 
     def prepare(self, number: int, operands: Sequence[Any], attributes: dict[str, Any]) -> Results:
-        """The results of an update, most of which the kernel is to write."""
+        """The results of an update, most of which the kernel will write."""
         update = self._updates[number]
         make = {"fuse": self._formula, "adam_steps": self._adam, "sgd_steps": self._sgd}[update.call.operation]
         was_known, self._is_known[number] = self._is_known[number], self._is_state[number]
@@ -138,9 +138,9 @@ class NumpyUpdates(InPlaceUpdates):
         self._state = ()
 
     def _are_free(self, places: Iterable[int | None]) -> bool:
-        """Whether all results of an update may be written over what they renew."""
+        """Whether all results of an update may overwrite what they replace."""
         is_free = self._is_free
-        for place in places:  # noqa: SIM110 (a generator is called once for each)
+        for place in places:  # noqa: SIM110 (a generator costs a call per item)
             if place is not None and not is_free[place]:
                 return False
         return True
@@ -163,15 +163,15 @@ class NumpyUpdates(InPlaceUpdates):
         self._steps[step] = (kind, elements, rows, self._at_options + 4 * OPTIONS * number, *addresses, *rest)
 
     def _leave_out(self, step: int, number: int, results: Iterable[Array]) -> Results:
-        """Leave a step to the operation that has computed it: something may refer to the memory of its results."""
+        """Skip a step that the operation has computed: something else may refer to the memory of its results."""
         self._steps[step] = 0  # of no elements
         self._is_known[number] = False
         return [(x, False) for x in results]
 
     def _renewed(self, number: int, grads: Sequence[Any], at: int) -> Results | None:
-        """The results of an update like the last, with other gradients, whose addresses are the array ``at``.
+        """The results of an update like the last with new gradients, whose addresses go to place ``at`` of the arrays.
 
-        None unless the gradients are in row-major order and float32; their shapes are those that were recorded.
+        None unless the gradients are float32 in row-major order; their shapes are those recorded.
         """
         for g in grads:
             if g.__class__ is not np.ndarray or g.dtype is not FLOAT32 or not g.flags.c_contiguous:
@@ -268,12 +268,12 @@ class NumpyUpdates(InPlaceUpdates):
         return [(x, True) for x in news]
 
     def _gathers(self, p: Array, values: Array, indices: Array, length: int) -> bool:
-        """Whether the kernel subtracts the gradient's rows: where the step would subtract all, and they are fewer."""
+        """Whether the kernel subtracts only the gradient's rows: from a large table, and no more than it has."""
         fits = p.nbytes >= tuning.MIN_BYTES_FOR_PLAIN_STEP and 0 < indices.size <= length
         return fits and _are_plain((p,), p.shape) and values.__class__ is np.ndarray and values.dtype == FLOAT32
 
     def _rows(self, at: int, number: int, param: Any, values: Array, indices: Array, length: int) -> Array:
-        """The new table, from which the kernel is to subtract rows."""
+        """The new table, from which the kernel will subtract rows."""
         p, new = self._array(param), self._target(number, param)
         where = contiguous(wrap_indices(indices, length), np.dtype(np.int64))
         heads, following = np.empty(length, np.int32), np.empty(where.size, np.int32)
@@ -287,7 +287,7 @@ class NumpyUpdates(InPlaceUpdates):
 
 
 def _are_plain(arrays: Iterable[Any], shape: tuple[int, ...]) -> bool:
-    """Whether all are float32 arrays of the shape in row-major order; a gradient may lie otherwise."""
+    """Whether all are float32 arrays of the shape in row-major order; a gradient may have another layout."""
     return all(
         x.__class__ is np.ndarray and x.dtype == FLOAT32 and x.shape == shape and (i == 1 or x.flags.c_contiguous)
         for i, x in enumerate(arrays)

@@ -1,4 +1,4 @@
-"""Kernels of a pass that become loops of machine code: which calls go together, and what is computed again."""
+"""Kernels of a pass as machine-code loops: which calls are joined, and what is recomputed."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from backburn_numpy.machine_code.loops import MOST_ARRAYS, Loop, compiled_loop
 from backburn_numpy.machine_code.memory import VECTORS, Code, missing
 from backburn_numpy.programs.norm_loops import MOMENTS
 
-#: The kernels that reduce rows, and what loops call that.
+#: The kernels that reduce rows, and their names in loops.
 REDUCTIONS = {
     "sum_rows": "sum", "max_rows": "max", "min_rows": "min", "mean_rows": "mean", "mean_products": "mean",
 }  # fmt: skip
 #: The kernels that sum columns, of elements or of products.
 COLUMNS = frozenset(("sum_columns", "sum_products"))
-#: The parts of norms that loops alone compute.
+#: The parts of norms that only loops compute.
 LOOPED = frozenset(("standardized", "standardize_gradient", "mean_rows", "mean_products", "sum_products"))
-#: The widest rows whose elements kernels of reductions join one after the other, as ``reduce.c`` has it.
+#: The widest rows that kernels reduce sequentially, as in ``reduce.c``.
 NARROW = 24
-#: The most reductions of a loop, by the bytes of vectors.
+#: The most reductions of a loop, by the size of vectors in bytes.
 MOST_REDUCTIONS = {32: 2, 64: 4}
-#: The kernels that are run again rather than their results written and read.
+#: The kernels whose results are recomputed rather than written and read.
 CHEAP = frozenset(
     f"{name}{suffix}"
     for name in (
@@ -48,7 +48,7 @@ class Joined:
     reads: list[Value]
     writes: list[Value]
     arrays: list[Value]
-    #: The room for sums of a few rows, one for each of the sums of columns, which are the last that it writes.
+    #: Scratch memory for sums of a few rows, one for each of the sums of columns, which are its last writes.
     some: list[Value]
     code: Code
 
@@ -57,7 +57,7 @@ Step: TypeAlias = "Call | Joined"
 
 
 def arrays_of(writes: Sequence[Value], reads: Iterable[Value], some: Sequence[Value]) -> list[Value]:
-    """The arrays of a loop in their order: before each of the sums of columns, the last writes, their room."""
+    """The arrays of a loop in their order: scratch memory precedes each of the sums of columns, the last writes."""
     first = len(writes) - len(some)
     columns = [x for pair in zip(some, writes[first:], strict=True) for x in pair]
     return [*writes[:first], *columns, *reads]
@@ -65,7 +65,7 @@ def arrays_of(writes: Sequence[Value], reads: Iterable[Value], some: Sequence[Va
 
 @dataclass(slots=True)
 class Pass:
-    """Calls of a pass, in their order, and what is known of values: ``arrays`` of which others are the numbers."""
+    """Calls of a pass in their order, and facts about values: ``arrays`` maps single numbers to their arrays."""
 
     calls: Sequence[Call]
     results: Sequence[Value]
@@ -74,11 +74,11 @@ class Pass:
     constants: Mapping[Value, float]
     width: int
     size: int
-    #: The stage in which each value is made: loops are even, calls of kernels odd.
+    #: The stage in which each value is computed: loops are even, kernel calls odd.
     _stages: dict[Value, int] = field(default_factory=dict)
 
     def loops(self) -> list[Step] | None:
-        """The calls, with loops in place of some; None where there is no machine code, or it gains none."""
+        """The calls, some joined into loops; None without machine code, or if nothing is joined."""
         if missing():
             return None
         try:
@@ -120,13 +120,13 @@ class Pass:
         return [self._base(x) for x in call[2] if x not in self.constants]
 
     def _assign(self) -> set[Value]:
-        """Give each value its first stage; return those that loops make."""
+        """Assign each value its earliest stage; return those that loops compute."""
         stages, looped, reductions = self._stages, set(), dict[int, int]()
         vector = VECTORS[compiled.level() or ""]
         for call in self.calls:
             kernel, made, _ = call
             reduces = kernel in REDUCTIONS
-            if kernel in COLUMNS:  # of what a loop makes
+            if kernel in COLUMNS:  # of values from a loop
                 able = kernel in LOOPED or self._base(call[2][0]) in looped
             elif reduces:
                 able = self.width > NARROW
@@ -153,7 +153,7 @@ class Pass:
         return looped
 
     def _sink(self, looped: set[Value]) -> None:
-        """Compute values where they are read first, if nothing more has to be kept for that."""
+        """Move values to the stage that reads them first, unless more values would have to be kept."""
         stages = self._stages
         needed: dict[Value, int] = {}
         latest: dict[Value, int] = {}
@@ -177,13 +177,13 @@ class Pass:
                 latest[x] = max(latest.get(x, stage), stage)
 
     def _again(self, looped: set[Value]) -> dict[int, set[Value]]:
-        """The values that loops after their own compute again, by stage."""
+        """The values that later loops recompute, by stage."""
         stages, makers = self._stages, {call[1]: call for call in self.calls}
         found: dict[int, set[Value]] = {}
         read_by_kernels = {x for call in self.calls if call[1] not in looped for x in self._operands(call)}
 
         def ways(x: Value, stage: int) -> set[Value] | None:
-            """The values that a later stage computes again to have this one; None if it has to read it."""
+            """The values that a later stage recomputes for this one; None if it must read it."""
             if x not in looped or self.extents[x] is not Extent.FULL or x in self.results or x in read_by_kernels:
                 return None if x in looped and self.extents[x] is Extent.FULL else set()
             kernel = makers[x][0]
@@ -210,7 +210,7 @@ class Pass:
         return found
 
     def _joined(self, calls: list[Call], kept: set[Value]) -> Joined:
-        """A loop of calls, of which some results are written."""
+        """A loop of calls that writes those of its results that are ``kept``."""
         made = {x for _, x, _ in calls}
         reads: dict[Value, int] = {}
         kernels: list[tuple[str, tuple[tuple[str, int | str], ...]]] = []

@@ -1,4 +1,4 @@
-"""Passes over the rows of matrices: a plan's operations as kernels, called on tiles of rows that stay in a cache."""
+"""Passes over the rows of matrices: a plan's operations as kernels, called on tiles of rows that stay in cache."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Array = Any
 LINE = 64
 #: The ways to call a kernel, as ``tile_interpreter.c`` numbers them.
 ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS = range(10)
-#: The most arrays of a kernel, and with them the words of a step.
+#: The most arrays of a kernel, which determine the words of a step.
 MOST_ARRAYS = 6
 #: The dtype of indices.
 INDEX = np.dtype(np.int64)
-#: The kernels along rows that are called in another way than :data:`ALONG`.
+#: The kernels along rows that are not called as :data:`ALONG`.
 NORMS = {"standardize": NORM, "standardize_backward": NORM_BACKWARD, norm_loops.MOMENTS: MOMENTS}
 #: The kernels of operations along rows whose names differ.
 NAMES = {
@@ -47,12 +47,12 @@ NAMES = {
     "layer_norm_backward": "standardize_backward", "rms_norm": "standardize",
     "rms_norm_backward": "standardize_backward",
 }  # fmt: skip
-#: The operations that are kernels where there is one for the dtype, in place of their bodies.
+#: The operations computed by a kernel in place of the body, if there is one for the dtype.
 GRADIENTS = frozenset(("relu_backward", "sigmoid_backward", "sigmoid_slope", "silu_backward", "tanh_backward"))
-#: The kernels that round float32 to 16-bit floats, as each call does that a pass of these computes in float32.
+#: The kernels that round float32 to 16-bit floats: a pass computes in float32, and rounds where separate calls would.
 ROUNDINGS: dict[DType, str] = {float16: "round_to_half", bfloat16: "round_to_bfloat16"}
-#: The operations of which there are passes of 16-bit floats: those of one kernel, so that they are rounded where the
-#: calls are, and those whose results need not be.
+#: The operations that passes of 16-bit floats support: those of one kernel, which are rounded where separate calls are,
+#: and those with exact results.
 ROUNDED = frozenset((
     *("add", "sub", "mul", "div", "square", "sqrt", "reciprocal", "exp", "tanh", "sigmoid", "silu", "log_sigmoid"),
     *("softplus", "gelu", "gelu_backward", "sigmoid_backward", "silu_backward", "tanh_backward", "sigmoid_slope"),
@@ -66,16 +66,16 @@ EXACT = frozenset((
 OF_ROWS = {"sum": "sum_rows", "mean": "sum_rows", "max": "max_rows", "min": "min_rows"}
 
 
-#: An operand that a kernel may do without.
+#: Stands for an absent operand of a kernel.
 ABSENT = Value()
 
 
-#: The step of sums of columns, of which each portion has its own.
+#: Marks sums of columns in place of a stride: each portion has separate ones.
 SUMS = -1
 
 
 class Place(NamedTuple):
-    """Where an array lies: which start, -1 for the room of a thread, or -2 for none; the bytes, and from row to row."""
+    """The location of an array: a start (-1: a thread's scratch memory, -2: absent), offset and row stride in bytes."""
 
     start: int
     offset: int
@@ -83,13 +83,13 @@ class Place(NamedTuple):
 
 
 class _Trace(FormulaTrace):
-    """Notes the kernels of steps."""
+    """Records the kernels of steps."""
 
     def __init__(self, dtype: DType) -> None:
         super().__init__(dtype)
         #: The number that kernels of norms add to a variance, and whether they subtract the mean, by the result.
         self.options: dict[Value, tuple[float, bool]] = {}
-        #: The sums of columns that a kernel makes besides its result.
+        #: The sums of columns that a kernel computes besides its result.
         self.sums: dict[Value, Value] = {}
 
     def along(self, operation: str, operands: Sequence[Value | None], options: Sequence[Any]) -> Value:
@@ -131,18 +131,18 @@ class _Trace(FormulaTrace):
 
 
 class TilePass:
-    """A pass; one replay runs it at a time, or several do, each with room of its own."""
+    """A pass. Several replays may run it at a time, each with separate scratch memory."""
 
     def __init__(self, plan: Plan) -> None:
         """Raises one of ``UNTRACEABLE`` if it has an operation without kernels."""
-        #: The calls that it joins, and the one for whose result there was no memory.
+        #: The calls that it joins, and the call that failed last.
         self.made: Sequence[Call] = [step.call for step in plan.steps]
         self.failed: Call | None = None
         is_flat = all(step.is_elementwise and step.has_one_shape for step in plan.steps)
         self._plan = plan = _of_elements(plan) if is_flat else plan
         space = plan.space
         self.dtype = FLOAT64 if space.dtype is float64 else FLOAT32
-        #: The dtype of results, and for 16-bit floats the kernel that rounds to them; their values in memory.
+        #: The dtype of results; for 16-bit floats, the rounding kernel, and the values that memory holds as such.
         self._own = space.dtype.dtype
         self._rounding = ROUNDINGS.get(space.dtype)
         self._halves = set[Value]()
@@ -155,30 +155,30 @@ class TilePass:
         portions = 1 if is_small else min(tuning.PASS_MAX_PORTIONS, tasks, tiles)
         self._portion = -(-tiles // portions) * self._tall
         self._portions = -(-space.rows // self._portion)
-        #: The bytes from row to row, by extent.
+        #: Row strides in bytes, by extent.
         self._steps = {Extent.FULL: width * size, Extent.ROW: size, Extent.COLUMN: 0, Extent.ONE: 0}
         self._trace = _Trace(float32 if self._rounding else space.dtype)
         self._extents: dict[Value, Extent] = {ABSENT: Extent.COLUMN}
-        #: The array of each value that is its numbers.
+        #: The array of each value that stands for its single numbers.
         self._arrays: dict[Value, Value] = {}
         self._views: dict[Value, Value] = {}
-        #: By the identity of what a call reads or makes, and its extent as an operand.
+        #: By the identity of a call's operand or result, and its extent as an operand.
         self._values: dict[tuple[int, Extent], Value] = {}
         self._means: set[int] = set()
         #: The recorded call for which each kernel is called.
         self._makers: dict[Value, Call] = {}
-        #: The identities of values that kernels read along rows: such values are written out.
+        #: The identities of values that kernels read along rows: constants among them are stored in full.
         along = (step for step in plan.steps if step.call.operation in ALONG_ROWS)
         self._whole = {id(x.value) for step in along for x in step.operands if x is not None}
         #: The values that are indices of elements of rows.
         self._indices: set[Value] = set()
         inputs = [self._input(x) for x in plan.inputs]
-        #: The recorded call whose indices an input is, if so.
+        #: The recorded call that uses each input as indices, if any.
         self._checked = [self._picker(x) for x in plan.inputs]
         self._indices = {v for v, call in zip(inputs, self._checked, strict=True) if call is not None}
         #: Which inputs are read as 16-bit floats.
         self._wholes = [v in self._halves for v in inputs]
-        #: Which inputs are constants of one number.
+        #: Which inputs are constants with a single value.
         self._splats = [x.extent is not self._extents[v] for x, v in zip(plan.inputs, inputs, strict=True)]
         for step in plan.steps:
             before = len(self._trace.calls)
@@ -199,7 +199,7 @@ class TilePass:
         self._shapes = [self._shape(v, extents[v]) for v in plan.outputs]
         self._columns = [i for i, v in enumerate(plan.outputs) if extents[v] is Extent.COLUMN]
         self._lower(inputs, results)
-        #: The pass over a row that is shorter than others.
+        #: The pass over the last row, if it is shorter.
         self._rest = TilePass(_of_rest(plan)) if space.rest else None
 
     def _shape(self, v: Variable, extent: Extent) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -207,13 +207,13 @@ class TilePass:
         return ((self._portions, self._plan.space.width), FLOAT64) if extent is Extent.COLUMN else (v.shape, self._own)
 
     def _converted(self, kernels: dict[str, str], maker: Call, x: Value) -> Value:
-        """All elements of a value, from 16-bit floats or to them."""
+        """A value converted from or to 16-bit floats."""
         made = self._trace.call(kernels[self._plan.space.dtype.name], x)
         self._extents[made], self._makers[made] = Extent.FULL, maker
         return made
 
     def _row(self, x: Value) -> int:
-        """The bytes from row to row of a value in memory."""
+        """The row stride of a value in memory, in bytes."""
         return self._steps[self._extents[x]] // (2 if x in self._halves else 1)
 
     def _input(self, x: Operand) -> Value:
@@ -230,7 +230,7 @@ class TilePass:
         return value
 
     def _picker(self, x: Operand) -> Call | None:
-        """The call that has an input as its indices: one that takes it as labels, of which none is negative, if any."""
+        """The call that uses an input as indices; preferably one that takes labels, which must not be negative."""
         calls = [
             step.call
             for step in self._plan.steps
@@ -240,7 +240,7 @@ class TilePass:
         return next((call for call in calls if _check_of(call) is class_indices), calls[0] if calls else None)
 
     def _operand(self, x: Any, extent: Extent) -> Any:
-        """An operand of a step of that extent: an array, or numbers for whole rows."""
+        """An operand of a step of that extent: an array, or one number per row."""
         if not isinstance(x, Operand):
             return float(np.asarray(x, self._own)) if self._rounding and isinstance(x, int | float) else x
         value = self._values[id(x.value), x.extent]
@@ -253,7 +253,7 @@ class TilePass:
         return self._views[value]
 
     def _note(self, step: PlanStep) -> None:
-        """Note the kernels of a step."""
+        """Record the kernels of a step."""
         trace, call = self._trace, step.call
         if step.is_reduction:
             x = self._values[id(step.operands[0].value), Extent.FULL]
@@ -291,12 +291,12 @@ class TilePass:
         self._values[id(step.results[0]), step.extent] = found
 
     def _lower(self, inputs: list[Value], results: list[Value]) -> None:
-        """The kernels' calls as the interpreter reads them."""
+        """Encode the kernel calls for the interpreter."""
         trace, size, width = self._trace, self.dtype.itemsize, self._plan.space.width
         needed = [x for x, sums in trace.sums.items() if sums in results and x not in results]
         calls = needed_calls(trace.calls, [*results, *needed], self._arrays)
         steps = self._loops(calls, results) or [*calls]
-        #: The values of which each row has several numbers.
+        #: The values with several numbers per row.
         self._moments = {x[1] for x in steps if not isinstance(x, Joined) and x[0] == norm_loops.MOMENTS}
         arrays = {
             Extent.FULL: -(-self._tall * width * size // LINE) * LINE,
@@ -334,7 +334,7 @@ class TilePass:
                     extent = self._extents[made]
                     if not free[extent]:
                         free[extent].append(room)
-                        room += arrays[extent] + LINE  # no power of 2 apart, where values would share sets of the cache
+                        room += arrays[extent] + LINE  # not a power of 2 apart, else values share cache sets
                     places[made] = Place(-1, free[extent].pop(), self._steps[extent])
             if isinstance(step, Joined):
                 for x in step.some:
@@ -369,7 +369,7 @@ class TilePass:
                 if last[x] == i and places[x].start == -1 and x not in self._moments:
                     free[self._extents[x]].append(places[x].offset)
         kernels = sum(not isinstance(step, Joined) for step in steps)
-        #: The generator of the pass's code, in words.
+        #: How the pass is computed, for plans.
         self.generator = f"{kernels} kernels"
         if self._codes:
             self.generator = f"machine code ({machine_code.describe()}), {len(self._codes)} loops and {self.generator}"
@@ -387,7 +387,7 @@ class TilePass:
             tiles_verifier.verify(self.finished)
 
     def _loops(self, calls: Sequence[KernelCall], results: list[Value]) -> list[Step] | None:
-        """The calls with loops in place of some, also of the parts of norms; None where there are none."""
+        """The calls, some joined into loops, with norms split if that saves sweeps; None if nothing is joined."""
         trace, space = self._trace, self._plan.space
 
         def looped(calls: Sequence[KernelCall]) -> list[Step] | None:
@@ -457,7 +457,7 @@ class TilePass:
 
     @property
     def is_small(self) -> bool:
-        """Whether all rows are one portion, and what has indices that vary is int64."""
+        """Whether all rows are one portion of float32 or float64, and indices that vary are int64."""
         indices = (x.value for x, call in zip(self._plan.inputs, self._checked, strict=True) if call is not None)
         return (
             self._portions == 1
@@ -467,11 +467,11 @@ class TilePass:
         )
 
     def picker(self, i: int) -> Call | None:
-        """The recorded call whose indices the input with the number ``i`` is, if so."""
+        """The recorded call that uses input ``i`` as indices, if any."""
         return self._checked[i]
 
     def checks(self, given: Sequence[Any]) -> Iterator[tuple[Variable, Any]]:
-        """The variables that are given as indices, and how they are checked: by what, and for rows of what width."""
+        """The variables given as indices, each with the function that checks it and the width of rows."""
         for x, call in zip(given, self._checked, strict=True):
             if call is not None and isinstance(x, Variable):
                 yield x, (_check_of(call), self._plan.space.width)
@@ -483,17 +483,17 @@ class TilePass:
         return [(v, extents[v]) for v in self._plan.outputs]
 
     def count_of(self, v: Variable) -> int:
-        """The divisor of a result that is sums of columns: the rows for means, else 1."""
+        """The divisor of sums of columns: the number of rows for means, else 1."""
         return self._plan.space.rows if id(v) in self._means else 1
 
     def given(self, i: int, x: Array) -> Array:
-        """The input with the number ``i``: one number of it where all are the same, and indices from 0 on."""
+        """Input ``i`` as the pass reads it: one element if all are the same, and indices checked and counted from 0."""
         if (call := self._checked[i]) is not None:
             return contiguous(_check_of(call)(x, self._plan.space.width), INDEX)
         return x[(0,) * x.ndim + (...,)] if self._splats[i] else x
 
     def _run_from(self, starts: np.ndarray[Any, Any], rooms: Array, threads: int) -> None:
-        """Run the pass over its rows, whose results and inputs begin there."""
+        """Run the pass over its rows, with results and inputs at these addresses."""
         starts = np.array([*starts, *self._at_constants], np.int64)
         self._run(self.at_fixed, compiled.address(starts), compiled.address(rooms), threads)
 
@@ -533,12 +533,12 @@ class TilePass:
 
 
 def _sweeps(steps: Sequence[Step]) -> int:
-    """How many times steps go over the elements of a tile, about."""
+    """About how many times steps sweep over the elements of a tile."""
     return sum(1 if isinstance(step, Joined) else norm_loops.SWEEPS.get(step[0], 1) for step in steps)
 
 
 def _of_elements(plan: Plan) -> Plan:
-    """A plan in which each element is a row of its own."""
+    """A plan in which each element is a row."""
     return Plan(plan.space._replace(rows=plan.space.size, width=1, rest=0), plan.steps, plan.outputs, plan.totals)
 
 
@@ -564,7 +564,7 @@ def compile_plan(plan: Plan) -> TilePass | None:
 
 
 def knows(name: str, dtype: DType) -> bool:
-    """Whether a pass computes an element-wise operation in a dtype, by kernels of it or of its body."""
+    """Whether a pass computes an operation in a dtype, by its kernel or those of its body."""
     level = compiled.level()
     if level is None:
         return False

@@ -1,7 +1,7 @@
 """A verifier of passes over rows: proves, without knowing how a pass was laid out, that kernels read the right memory.
 
 It reads the table as the interpreter does, for tiles at both ends of the first and the last portion: every read lies in
-memory that holds the value, every write in a result or in the room of a thread, and every result is complete.
+memory that holds the value, every write in a result or in a thread's scratch memory, and every result is complete.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from backburn_numpy.programs.tile_loops import Joined
 #: The ways to call a kernel and the words of a step, as ``tile_interpreter.c`` numbers and counts them.
 ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS = range(10)
 WORDS = 23
-#: The kernels that convert 16-bit floats, and the number of the array of these.
+#: The kernels that convert 16-bit floats, and which of their arrays holds these.
 HALVES = {**dict.fromkeys(UPCASTS.values(), 1), **dict.fromkeys(DOWNCASTS.values(), 0)}
 
 
 class Start(NamedTuple):
     """Memory that a pass is given: the value in it, its bytes, those of a row, and whether it is a result.
 
-    One of sums of columns has ``row`` -1.
+    For sums of columns ``row`` is -1.
     """
 
     value: Value
@@ -43,7 +43,7 @@ class Start(NamedTuple):
 class Finished(NamedTuple):
     """A pass as it is replayed, and the kernels that it should call.
 
-    A kernel has its name, its result, and its operands, each with whether the kernel reads one number of it.
+    A kernel is its name, its result and its operands, each with whether the kernel reads a single number of it.
     """
 
     words: np.ndarray[Any, Any]
@@ -52,26 +52,26 @@ class Finished(NamedTuple):
     width: int
     kernels: Sequence[tuple[str, Value, Sequence[tuple[Value, bool]]] | Joined]
     extents: Mapping[Value, Extent]
-    #: The arrays of which other values are the numbers, and the constants that code has in itself.
+    #: The array of each value that stands for its single numbers, and the constants embedded in code.
     arrays: Mapping[Value, Value]
     numbers: Mapping[Value, float]
     tables: Sequence[np.ndarray[Any, Any]]
     starts: Sequence[Start]
     portions: int
     makers: Mapping[Value, Call]
-    #: Arrays of one number, with the number.
+    #: Arrays filled with one number, and the number.
     constants: Sequence[tuple[np.ndarray[Any, Any], float]]
-    #: What kernels of norms add to variances, and whether they subtract means; the sums that kernels make besides.
+    #: What kernels of norms add to variances, and whether they subtract means; the sums that kernels compute besides.
     options: Mapping[Value, tuple[float, bool]]
     sums: Mapping[Value, Value]
-    #: The values that are moments, of which each row has four numbers.
+    #: The values that are moments, four numbers per row.
     moments: Set[Value]
-    #: The operand of kernels that do without one.
+    #: The value that stands for an absent operand.
     absent: Value
 
 
 class _Part(NamedTuple):
-    """Bytes of a start, or of the room for -1."""
+    """Bytes of a start, or of scratch memory (-1)."""
 
     start: int
     first: int
@@ -220,7 +220,7 @@ class _Tile:
         for _, made, given in joined.calls:
             if any(finished.arrays.get(x, x) not in known for x in given if x not in finished.numbers):
                 raise Refused("code reads what it has not made")
-            if finished.extents[made] is Extent.FULL:  # a number of a row is known after it
+            if finished.extents[made] is Extent.FULL:  # values per row are known after the loop
                 known.add(made)
         if not {made for _, made, _ in joined.calls} >= {*joined.writes}:
             raise Refused("code does not make what it writes")
@@ -240,7 +240,7 @@ class _Tile:
             self._write(x, [of[x]])
 
     def _part_of_code(self, value: Value, place: Sequence[int], is_room: bool) -> _Part:
-        """The part of an array that code reads or writes, which goes on by its own steps from row to row."""
+        """The part of an array that code reads or writes; code itself advances from row to row."""
         start, first, stride = place
         line = self._width * self._size
         extent = Extent.COLUMN if is_room else self._finished.extents[value]
@@ -293,7 +293,7 @@ class _Tile:
         raise Refused("a step reads what is not there yet, or no longer")
 
     def _write(self, value: Value, parts: Sequence[_Part]) -> None:
-        """Note a value, whose rows have to lie one after the other and in their place."""
+        """Note a value, whose rows must be contiguous and in their place."""
         whole = _Part(parts[0].start, parts[0].first, parts[-1].end)
         if any(x.end != y.first for x, y in pairwise(parts)):
             raise Refused("a step leaves out elements of its result")

@@ -1,7 +1,7 @@
-"""A verifier of updates of state: looks at the table of steps that the kernel is about to run, each time.
+"""A verifier of updates of state: checks the table of steps each time before the kernel runs it.
 
-It reads the numbers of the table as the kernel does, and knows which arrays an update is given and which it is to
-write, but not how the table was made. Nothing has been written when it refuses.
+It reads the table as the kernel does, and knows which arrays an update is given and must write, but not how the table
+was computed. When it refuses, nothing has been written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from backburn_numpy.programs.state_updates import (
 
 Array = Any
 
-#: The numbers of addresses that an element-wise step writes, and that it reads, which follow them.
+#: How many addresses an element-wise step writes, and how many it reads, which follow.
 ARRAYS_OF = {ADAM: (3, 4), MOMENTUM: (2, 3), PLAIN: (1, 2)}
 
 
@@ -48,8 +48,8 @@ class VerifiedUpdates(NumpyUpdates):
     """Updates whose steps are verified before they run."""
 
     def begin(self, state: Sequence[Array], owned: Sequence[bool], held: Sequence[int]) -> None:
-        """Allocate as the base class does, with separate memory for arrays that may be overwritten."""
-        #: For each update, what it is given and what is to be written. They are references, which count.
+        """Begin as the base class does, and refuse to overwrite views of memory that others may use."""
+        #: For each update, the arrays that it is given and must write. These references count.
         self._given: list[list[Array]] = []
         self._to_write: list[list[Array]] = []
         #: For each step of an optimizer, its operands in their order.
@@ -62,7 +62,7 @@ class VerifiedUpdates(NumpyUpdates):
                 )
 
     def prepare(self, number: int, operands: Sequence[Any], attributes: dict[str, Any]) -> Results:
-        """Update as the base class does, and note the operands and the arrays to be written."""
+        """Prepare as the base class does, and note the operands and the arrays to be written."""
         results = super().prepare(number, operands, attributes)
         self._given.append([x for x in map(self._array, _leaves(operands)) if isinstance(x, np.ndarray)])
         lists = [] if self._updates[number].call.operation == "fuse" else [x for x in operands if x]
@@ -140,7 +140,7 @@ class VerifiedUpdates(NumpyUpdates):
     def _formula_step(
         self, number: int, elements: int, at_fixed: int, at_starts: int
     ) -> tuple[list[Bytes], list[Bytes]]:
-        """The memory that a formula writes and reads; what it writes over it has read for the last time."""
+        """The memory that a formula writes and reads; it may overwrite only what it does not read again."""
         program = next((x for x in self._kept if isinstance(x, _Program) and x.at_fixed == at_fixed), None)
         if program is None or at_starts not in [ctypes.addressof(x) for x in self._kept if isinstance(x, ctypes.Array)]:
             raise Refused("a formula is not kept while it runs")
@@ -162,18 +162,18 @@ class VerifiedUpdates(NumpyUpdates):
         return writes, reads
 
     def _known(self, at: int, size: int, number: int) -> Bytes:
-        """Memory that a step reads: a part of an array that is alive until then."""
+        """Memory that a step reads, part of an array that is alive until then."""
         arrays = [*self._state, *self._given[number], *(x for x in self._kept if isinstance(x, np.ndarray))]
         for x in arrays:
             if x.flags.c_contiguous:
                 start, end, _ = _bytes(x, number)
                 if start <= at and at + size <= end:
                     return Bytes(at, at + size, number)
-        raise Refused(f"a step reads {size} bytes that no array has that it is given")
+        raise Refused(f"a step reads {size} bytes outside the arrays that it is given")
 
 
 def _check_row(writes: Sequence[Bytes], reads: Sequence[Bytes]) -> None:
-    """Threads of a step write disjoint memory, and read what they write at the same elements only."""
+    """Check that threads of a step write disjoint memory, and read what they write at the same elements only."""
     for i, one in enumerate(writes):
         if any(one.meets(other) for other in writes[i + 1 :]):
             raise Refused("a step writes the same memory twice")
@@ -187,7 +187,7 @@ def _bytes(x: Array, update: int) -> Bytes:
 
 
 def _leaves(operands: Sequence[Any]) -> list[Any]:
-    """The operands in lists of them."""
+    """The operands, with lists flattened."""
     found = []
     for x in operands:
         found += _leaves(x) if isinstance(x, list | tuple) and not isinstance(x, Place) else [x]

@@ -1,17 +1,17 @@
 """A verifier of native programs: proves, without knowing how one was planned, that it computes what was recorded.
 
-It reads the numbers that the kernel reads, and runs the steps on symbols: each element of a recorded value has one, and
-memory holds the symbols of what was written there last. A step may read what its call reads, or what the same call has
-written before; it may write where the plan has given its call's values their places. So
+It reads the words that the kernel reads, and runs the steps on symbols: each element of a recorded value has one, and
+memory holds the symbols of what was written there last. A step may read its call's operands and what the same call has
+written before, and write to the places that the plan has assigned to its call's values. So
 
 - every read and write lies in memory that the program owns, or is given, and what is given or constant is only read,
 - every element is written before it is read,
-- nothing is written over while something later reads it: that would find another value's symbols,
-- results lie in memory of their own, complete, and hold what was recorded when the program ends,
+- nothing is overwritten that a later step reads: that would find another value's symbols,
+- results are complete, in separate memory, and hold what was recorded when the program ends,
 - no step reads what it writes, and its threads write disjoint ranges.
 
-Steps that only move elements (copies, transpositions) move symbols; NumPy's own slices, stacks and transpositions tell
-which symbols the result of the recorded call has to have. The symbol of a constant is its bits.
+Steps that only move elements (copies, transpositions) move symbols; NumPy's slices, stacks and transpositions give the
+symbols that the result of the recorded call must have. The symbol of a constant is its bits.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from backburn_numpy.runtime import blas, gemm
 
 Array = Any
 
-#: Whether native programs and updates of state are verified when they are planned.
+#: Whether native programs are verified when they are planned, and updates of state before they run.
 VERIFIES = os.environ.get("BACKBURN_DEBUG", "") not in ("", "0")
 
-#: The kinds of steps, and the words of each without those of a formula's arrays.
+#: The kinds of steps, and the words of each without those of a formula's or a pass's arrays.
 FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE, PASS = range(6)
 WORDS = {FORMULA: 5, COPY: 8, KERNEL_CALL: 14, PRODUCT: 15, TRANSPOSE: 8, PASS: 4}
-#: Symbols stand for four bytes.
+#: The bytes that a symbol stands for.
 UNIT = 4
-#: The bytes that the interpreter of formulas computes at a time, and the most arrays of its rows.
+#: The bytes that the interpreter of formulas computes at a time, and the most arrays of a formula for rows.
 SPAN, MOST_ARRAYS = 1 << 11, 64
 
 
@@ -51,7 +51,7 @@ class Value(NamedTuple):
 
     variable: Variable | None
     call: Call
-    #: The index of the start that replays pass, if it lies there; and the address, or the bytes after that start.
+    #: The index of the start (an address that replays pass) and the offset from it; or None and the address.
     start: int | None
     at: int
     size: int
@@ -63,7 +63,7 @@ class Finished(NamedTuple):
     """A native program as it is replayed."""
 
     words: Array
-    #: The words that a replay replaces: which, by which start, and the bytes after it.
+    #: The words that a replay replaces: the index, the start, and the offset from it in bytes.
     patches: Array
     calls: Sequence[Call]
     #: The call of each step.
@@ -72,15 +72,15 @@ class Finished(NamedTuple):
     given: Sequence[Variable | Number]
     #: The bytes that a replay allocates for each new array.
     news: Sequence[int]
-    #: Each result: in which of these, and from which byte on.
+    #: Each result: the number of its new array, and the offset in bytes.
     results: Sequence[tuple[Variable, int, int]]
     arena: Array
     constants: Sequence[Array]
     #: Arrays of one number, which is written before the steps.
     cells: Sequence[tuple[Number, Array]]
-    #: The programs of formulas, by the addresses of what does not change.
+    #: The programs of formulas, by the address of their fixed part.
     formulas: Mapping[int, Any]
-    #: Passes over rows as their own verifier has read them, likewise.
+    #: Passes over rows as their verifier reads them, likewise.
     passes: Mapping[int, tiles_verifier.Finished]
 
 
@@ -93,7 +93,7 @@ class Region(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Bytes of a region: rows that begin so many bytes apart, each of as many elements."""
+    """Bytes of a region: rows of ``length`` elements of ``size`` bytes that begin ``between`` bytes apart."""
 
     region: Region
     start: int
@@ -113,7 +113,7 @@ class Span(NamedTuple):
         return first, last + self.length * self.size
 
     def elements(self) -> Array:
-        """The numbers of the elements in the region, (rows, count)."""
+        """The indices of the elements in the region, (rows, count)."""
         first = self.start // self.size
         if self.rows == 1:
             return np.arange(first, first + self.length)[None]
@@ -136,7 +136,7 @@ class _Run:
     def __init__(self, finished: Finished) -> None:
         self._list = finished
         self._next = 1
-        #: The call whose symbols begin at each number, for errors.
+        #: The first symbol of each maker, and its name, for errors.
         self._begins: list[int] = []
         self._makers: list[str] = []
         self._symbols: dict[Any, Array] = {}
@@ -148,7 +148,7 @@ class _Run:
         for call in finished.calls:
             self._record(call)
         given = [x for x in finished.given if isinstance(x, Variable)]
-        #: The regions that replays bring, in the order of their starts, and others by their first address.
+        #: The regions that replays pass, in the order of their starts, and others by their first address.
         self._starts = [Region(f"given array {i}", _line(self._symbols[v]), False) for i, v in enumerate(given)]
         self._starts += [Region(f"new array {i}", _unwritten(n), True) for i, n in enumerate(finished.news)]
         fixed = {compiled.address(cell): _line(self._symbols[x, cell.dtype.itemsize]) for x, cell in finished.cells}
@@ -159,12 +159,12 @@ class _Run:
         self._addresses = sorted(regions)
         self._regions = [regions[at] for at in self._addresses]
         self._places: dict[Call, list[tuple[Region, int, int, Value]]] = defaultdict(list)
-        #: The memory that replays pass, by the place of the word that they replace.
+        #: The memory that replays pass, by the index of the word that they replace.
         self._patches: dict[int, tuple[Region, int]] = {}
-        #: The call whose step runs, and the first symbol of what it has made by the way.
+        #: The call whose step runs, and the first symbol of its intermediate values.
         self._call = finished.calls[0]
         self._scratch = self._next
-        #: The last call that reads each symbol as an operand, and that has read it, by number.
+        #: The number of the last call that may read each symbol, and of the last that has read it.
         self._may_read, self._has_read = np.zeros((2, self._next), np.int64)
         self._number = 0
         self._size = UNIT
@@ -191,7 +191,7 @@ class _Run:
         return _bits(np.ascontiguousarray(x)).reshape(*x.shape, -1)
 
     def _record(self, call: Call) -> None:
-        """Note the symbols that the results of a recorded call have."""
+        """Note the symbols of the results of a recorded call."""
         move = MOVES.get(call.operation)
         if move is not None:
             result = call.results
@@ -205,7 +205,7 @@ class _Run:
     # ---- steps ----
 
     def run(self) -> None:
-        """Run the steps, and look at the results."""
+        """Run the steps, and check the results."""
         try:
             for value in self._list.values:
                 self._call = value.call
@@ -254,7 +254,7 @@ class _Run:
                 is_copied = owner not in unseen
                 while left and (is_copied or left[-1] is not owner):
                     self._begin(left.pop())
-                    self._finish(False)  # a view, or parts that lie where they belong
+                    self._finish(False)  # a view, or parts that are already in place
                     unseen.remove(self._call)
                 if not is_copied:
                     unseen.remove(left.pop())
@@ -286,7 +286,7 @@ class _Run:
         self._scratch = self._next
 
     def _finish(self, is_copied: bool) -> None:
-        """After the last step of a call its results are complete, and it has read its operands."""
+        """Check, after the last step of a call, that its results are complete and its operands read."""
         for region, start, size, value in self._places[self._call]:
             v = value.variable
             if v is not None and v in self._call.writes and value.is_copied is is_copied:
@@ -299,7 +299,7 @@ class _Run:
                     raise Refused(f"it does not read all of an operand, {x.dtype}{list(x.shape)}")
 
     def _step(self, number: int, at: int) -> int:
-        """Run a step; returns the place of the next."""
+        """Run a step; returns the index of the next one's first word."""
         words = self._list.words[at : at + 5].tolist()
         kind = words[0] if words else -1
         known = {FORMULA: self._list.formulas, PASS: self._list.passes}.get(kind)
@@ -330,7 +330,7 @@ class _Run:
         return self._regions[i], address - self._addresses[i]
 
     def _span(self, words: list[int], at: int, count: int, size: int, rows: int = 1, between: int = 0) -> Span:
-        """The bytes at the address that a word is, of elements in rows."""
+        """The bytes at the address in a word, as rows of elements."""
         region, start = self._patches.pop(self._at + at) if self._at + at in self._patches else self._find(words[at])
         span = Span(region, start, rows, between, count, size)
         first, end = span.ends
@@ -369,8 +369,8 @@ class _Run:
     def _place(self, span: Span, symbols: Array | None = None) -> tuple[Variable | None, Array]:
         """The value of the call that a step writes, and which of its elements, (rows, count).
 
-        One after the other, several values that the call needs by the way may lie there: it is one that has the
-        ``symbols``, if there is one.
+        Several values of the call may lie there one after the other: it is one that has the ``symbols``, if there is
+        one.
         """
         first, end = span.ends
         if not span.region.is_written:
@@ -384,7 +384,7 @@ class _Run:
         ]
         if not found:
             raise Refused(f"it writes bytes {first} to {end} of {span.region.name}, where no value of it lies")
-        for v, elements in found[1:]:  # several of the call may lie there, one after the other
+        for v, elements in found[1:]:  # several values of the call, one after the other
             if v is None:
                 continue
             if symbols is None and v in self._call.writes and self._call.operation not in MOVES:
@@ -436,7 +436,7 @@ class _Run:
         self._move_units(out, self._read(source))
 
     def _move_units(self, out: Span, symbols: Array) -> None:
-        """Move symbols of single units, whatever the size of the elements is."""
+        """Move symbols of single units, whatever the size of the elements."""
         units = self._size // UNIT
         if out.length % units:
             raise Refused("a row that is copied ends within an element")
@@ -486,7 +486,7 @@ class _Run:
         return symbols.reshape(-1, *symbols.shape[-2:])
 
     def _is_matrix(self, symbols: Array) -> None:
-        """Rows of a factor are rows of an operand, perhaps of its transposed matrices, or of what the call has made."""
+        """Check that rows of a factor are rows of an operand, perhaps transposed, or of an intermediate value."""
         if (symbols >= self._scratch).all():
             return
         units = symbols.shape[-1]
@@ -599,7 +599,7 @@ def _line(symbols: Array) -> Array:
 
 
 def _bits(x: Array) -> Array:
-    """The symbols of a constant, below 0: the bits of its units."""
+    """The symbols of a constant, negative: the bits of its units."""
     return -1 - x.reshape(-1).view(np.uint32).astype(np.int64)
 
 

@@ -94,7 +94,7 @@ def batch_norm_train(
 def batch_norm_train_backward(
     grad: Array, x: Array, scale: Array, eps: float, centred: bool, planes: Planes | None
 ) -> tuple[Array, Array]:
-    """The gradient for ``x``, and that for ``scale``: of planes its sums over each, (statistics, planes)."""
+    """The gradient for ``x``, and that for ``scale``; for planes, its sums over each, (statistics, planes)."""
     shape = scale.shape if planes is None else (planes.statistics, planes.planes)
     out, sums = empty(x.shape, x.dtype), np.empty(shape, x.dtype)
     arrays = out, sums, *(contiguous(a) for a in (grad, x, scale))

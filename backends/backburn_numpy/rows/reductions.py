@@ -1,7 +1,7 @@
 """NumPy: reductions of large float arrays by compiled kernels, in several threads.
 
 If the axes are the leading or the trailing ones, the array is a matrix whose columns or rows are reduced. If they are
-neighbours, it is a stack of matrices; where their rows are many and short, NumPy would take ten times as long as a
+adjacent, it is a stack of matrices; where their rows are many and short, NumPy would take ten times as long as a
 kernel. In all other cases the functions return None, and NumPy does the work.
 """
 
@@ -43,7 +43,7 @@ def _matrix(x: Array, axis: Axes) -> tuple[Array, int] | None:
 
 
 def reduce_matrices(x: Array, axis: Axes, name: str) -> Array | None:
-    """``x`` reduced over neighbouring axes, flat, by the kernel of that name for many short rows; None if not so."""
+    """``x`` reduced over adjacent axes, flat, by the kernel of that name for many short rows; None for others."""
     if not axis or axis != tuple(range(axis[0], axis[-1] + 1)) or not x.flags.c_contiguous:
         return None
     number, inner = math.prod(x.shape[: axis[0]]), math.prod(x.shape[axis[-1] + 1 :])
@@ -64,11 +64,11 @@ def _reordered(found: Array, lengths: list[int], order: list[int]) -> Array:
 
 
 def _stack(x: Array, axis: Axes) -> tuple[Array, Callable[[Array], Array]] | None:
-    """``x`` as matrices (number, rows, columns) whose rows are to be joined; None if it is small, or not of floats.
+    """``x`` as matrices (number, rows, columns) whose rows are to be added; None if it is small, or not of floats.
 
-    With it comes a function that puts the flat result in the order of the axes that are left. Axes are taken in the
-    order in which they lie in memory. A copy is made of axes that are not neighbours, and of what has gaps, unless the
-    reduction is along the shortest stride: NumPy adds these in pairs.
+    Also returns a function that puts the flat result in the order of the remaining axes. Axes are taken in memory
+    order. Axes that are not adjacent are copied, and so are arrays with gaps, unless the reduction is along the
+    shortest stride: NumPy sums these pairwise.
     """
     if x.size < tuning.MIN_ELEMENTS_FOR_REDUCTION or x.dtype.kind != "f" or x.itemsize < 4 or not axis:
         return None
@@ -155,7 +155,7 @@ def _reduce_rows(kernel: str, join: Callable[[Array], Any], lines: Array) -> Arr
 def reduce_half(x: Array, axis: Axes, kernel: str, join: Callable[[Array], Any]) -> Array | None:
     """16-bit floats ``x`` reduced over the last axes by a kernel of float32, or summed over the first; flat, or None.
 
-    In float32, without a copy of ``x`` in memory.
+    The result is in float32; ``x`` is not copied.
     """
     widen, fast = upcast_kernel(x), compiled.kernel(kernel)
     if x.size < tuning.MIN_ELEMENTS_FOR_SHORT_ROWS or widen is None or fast is None or not axis:
@@ -191,7 +191,7 @@ def sum_columns(matrices: Array) -> Array:
 
 
 def _over_columns(name: str, matrices: Array, *rows: Array) -> Array:
-    """A number for each column, by a kernel that gets ``rows`` too; several narrow rows of one matrix are joined."""
+    """One number per column, by a kernel that takes ``rows``, too; several narrow rows of one matrix are joined."""
     fast: Any = compiled.serving(name, matrices)
     stack, count, width = matrices.shape
     number = max(1, min(tuning.MAX_SHORT_ROW // width, count)) if stack == 1 else 1
@@ -212,7 +212,7 @@ def _over_columns(name: str, matrices: Array, *rows: Array) -> Array:
 
 
 def split(wide: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """The numbers ``wide`` as sums of two of the dtype."""
+    """``wide`` as sums of two numbers of the dtype."""
     first = wide.astype(dtype)
     return first, (wide - first).astype(dtype)
 

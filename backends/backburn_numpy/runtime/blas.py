@@ -1,8 +1,7 @@
 """The threads of OpenBLAS, which computes NumPy's matrix products.
 
-Where our own threads each do a block of work, copies included, the matrix products in them should use one thread each;
-and in a container no more than it has processors' time for. NumPy has no function for that; the library bundled with it
-does.
+Matrix products in our own threads, each of which processes a block, should use one thread each; and in a container no
+more threads than it has processor time for. NumPy has no function for that; the library bundled with it does.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _functions = _found()
 def words() -> str:
     """The library of NumPy's matrix products, its version, and the processor for which it chose its code.
 
-    Of an unknown library, the name and the version with which NumPy was compiled. MKL comes first if it multiplies in
+    For an unknown library, the name and the version with which NumPy was compiled. MKL comes first if it multiplies in
     place of the kernels.
     """
     chosen_library = mkl.in_use()
@@ -110,8 +109,8 @@ def can_be_single() -> bool:
 def function(name: str, *types: Any) -> Any:
     """A function of the library, with 64-bit integers and arguments of those types; None for an unknown library.
 
-    And on other processors than x86-64: on an emulated AArch64, triangular systems and ``cholesky`` of float32 numbers
-    came out wrong for some orders of elements, where those that NumPy calls were right.
+    None, too, on processors other than x86-64: on an emulated AArch64, triangular systems and ``cholesky`` of float32
+    were wrong for some layouts, whereas the functions that NumPy calls were right.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return None
@@ -126,8 +125,9 @@ def function(name: str, *types: Any) -> Any:
 def limit() -> None:
     """Let products use no more threads than the process has processors, unless their number has been chosen.
 
-    The library starts one for each processor that it sees, in a container all of the machine's. They spin while they
-    wait for each other: on two processors limited to the time of one, products took 12 times as long as in one thread.
+    The library starts one thread for each processor that it sees: in a container, all of the machine's. They spin while
+    they wait for each other: on two processors limited to the time of one, products took 12 times as long as in one
+    thread.
     """
     if _functions is None or chosen() or not os.environ.keys().isdisjoint(VARIABLES):
         return

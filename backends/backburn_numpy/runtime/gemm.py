@@ -1,8 +1,8 @@
-"""Matrix products by kernels of our own, in the threads of all other kernels.
+"""Matrix products by our own kernels, in the threads of all other kernels.
 
-A library multiplies in threads of its pool, which wait for one another on the processors that the kernels' threads
-need, and no more than the whole process can be told to use one. These sum in an order that depends on the number of
-elements alone: results are bitwise equal on any number of threads. Where the user asks for it
+A library multiplies in its own threads, which wait for one another on the processors that the kernels' threads need,
+and which can be limited to one only for the whole process. Our kernels sum in an order that depends on the number of
+elements alone: results are bitwise equal on any number of threads. If the user asks for it
 (:mod:`backburn_numpy.runtime.mkl`), MKL multiplies in the same threads.
 """
 
@@ -27,9 +27,9 @@ _NAMES = {compiled.FLOAT32: "gemm", compiled.FLOAT64: "gemm_double"}
 
 
 class Epilogue(NamedTuple):
-    """The pass that follows a product or a convolution: ``relu``, or the gradient of one whose result was ``mask``.
+    """The pass that follows a product or a convolution: ``relu``, or the gradient of one with the result ``mask``.
 
-    Kernels make it on what they have just computed; elsewhere ``function`` is called.
+    Kernels apply it to what they have just computed; elsewhere ``function`` is called.
     """
 
     function: Callable[..., Array]
@@ -45,7 +45,7 @@ def multiply(
 ) -> Array | None:
     """``x @ y + bias`` for matrices or stacks of them, in ``out`` if given; None where the kernel does not pay.
 
-    ``out`` is C-contiguous. The pass ``epilogue`` is made, too.
+    ``out`` is C-contiguous. ``epilogue`` is applied, too.
     """
     height, depth = x.shape[-2:]
     width, dtype = y.shape[-1], x.dtype
@@ -92,7 +92,7 @@ def multiply(
 
 
 def multiply_small_m(x: Array, y: Array) -> Array | None:
-    """``x @ y`` for a few rows of float32 and a matrix whose columns lie in memory as rows; None where it does not pay.
+    """``x @ y`` for a few rows of float32 and a matrix that is transposed in memory; None where it does not pay.
 
     Each column is read once, by one thread: a library's threads wait for one another at the end.
     """
@@ -117,7 +117,7 @@ def multiply_small_m(x: Array, y: Array) -> Array | None:
 
 
 def sgemm_address() -> int | None:
-    """The address of a ``cblas_sgemm`` in one thread, for other kernels; None where that of NumPy is faster."""
+    """The address of a single-threaded ``cblas_sgemm`` for other kernels; None where NumPy's is faster."""
     if mkl.in_use() is None and compiled.level() not in tuning.MIN_GEMM_PRODUCTS:
         return None
     kernel: Any = compiled.kernel("sgemm" if mkl.in_use() is None else "blas_sgemm")
@@ -125,7 +125,7 @@ def sgemm_address() -> int | None:
 
 
 def library_pays() -> bool:
-    """Whether OpenBLAS has kernels for small products that copy nothing, where the right operand lies as it is read."""
+    """Whether OpenBLAS has kernels for small products that pack nothing, for a right operand in row-major order."""
     return compiled.level() == "x86-64-v4" and mkl.in_use() is None
 
 

@@ -5,9 +5,9 @@ operation consists of fresh pages only. So results of ``MIN_POOLED_BYTES`` and m
 :func:`empty` references its block, as do all its views, and when the last of them dies the block's bytes return to the
 pool. No reference counts of our own are involved, and live arrays never share a block.
 
-Smaller results are NumPy's, in memory of the C library. glibc gives the end of its heap back to the system once 128 KiB
-there are free, so that a training step would touch fresh pages for all that it keeps; it keeps more in processes that
-have freed a large block. One is freed here.
+NumPy allocates smaller results from the C library. glibc returns the end of its heap to the system once 128 KiB there
+are free, so that a training step would touch fresh pages for all that it keeps; it holds more in processes that have
+freed a large block. One is freed here.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from backburn_numpy import tuning
 #: Alignment of blocks in bytes, a cache line: vectors that straddle two lines halve the speed of a sum.
 ALIGNMENT = 64
 
-#: Bytes of a huge page. Linux maps memory in huge pages if asked to, which saves look-ups of addresses. A
-#: quarter of one may be left unused. NumPy asks itself for arrays of :data:`NUMPY_ASKS` bytes and more.
+#: Bytes of a huge page. Linux maps memory in huge pages if asked to, which saves TLB misses. A quarter of one may be
+#: left unused. NumPy itself asks for arrays of :data:`NUMPY_ASKS` bytes and more.
 HUGE = 1 << 21
 NUMPY_ASKS = 1 << 22
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
 
-#: glibc keeps twice as many bytes, unless the environment says how many (``MALLOC_TRIM_THRESHOLD_``).
+#: Freed at once: glibc then holds twice as many bytes, unless ``MALLOC_TRIM_THRESHOLD_`` is set.
 np.empty(tuning.BYTES_FREED_AT_FIRST, np.uint8)
 
 _free: dict[int, list[_Raw]] = {}
@@ -41,7 +41,7 @@ _held = 0
 #: Bytes of all blocks, in use or held, and their peak.
 _total = 0
 _peak = 0
-#: For the counts and what they count. Its holder may enter again: the collector may run there and free a block.
+#: Guards the counts and the free blocks. It is reentrant: the collector may run inside and free a block.
 _lock = threading.RLock()
 
 
@@ -111,7 +111,7 @@ def aligned(size: int) -> Any:
 
 
 def _in_huge_pages(size: int, pages: int, advice: int) -> Any:
-    """Bytes that begin with so many huge pages; the addresses beside them are never used."""
+    """Bytes that begin with ``pages`` huge pages; the addresses beside them are never used."""
     mapped = mmap.mmap(-1, HUGE + max(size, pages * HUGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     raw: Any = np.frombuffer(mapped, np.uint8)
     start = -raw.__array_interface__["data"][0] % HUGE
@@ -166,7 +166,7 @@ def contiguous(x: Any, dtype: np.dtype[Any] | None = None) -> Any:
     if x.__class__ is not np.ndarray:
         if x is None:
             return None
-        x = np.asarray(x)  # NumPy's scalars, which have their numbers elsewhere
+        x = np.asarray(x)  # NumPy's scalars, whose values lie elsewhere
     wanted = x.dtype if dtype is None else dtype
     if x.flags.c_contiguous and x.dtype == wanted:
         return x
@@ -176,10 +176,10 @@ def contiguous(x: Any, dtype: np.dtype[Any] | None = None) -> Any:
 
 
 def memory_ordered(*operands: Any) -> tuple[list[Any], list[int]] | None:
-    """Arrays that lie in memory alike, in row-major order but for that of their axes, such as transposed ones.
+    """Arrays of equal strides that are in row-major order but for a permutation of axes, such as transposed ones.
 
-    They are given with their axes in that order; with it comes the order that they had. Operands that are not arrays
-    or have no axes stay. None if an array is not like the first one, or that is in row-major order as it is.
+    Returns them with their axes in memory order, and the permutation back. Operands that are not arrays or have no axes
+    are unchanged. None if an array is not like the first one, or if that is already in row-major order.
     """
     first = operands[0]
     if first.flags.c_contiguous:
@@ -224,5 +224,5 @@ def _release() -> None:
         _held = 0
 
 
-if hasattr(os, "register_at_fork"):  # a child does without the threads that may have held the lock
+if hasattr(os, "register_at_fork"):  # a child lacks the threads that may have held the lock
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

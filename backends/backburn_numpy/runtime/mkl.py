@@ -1,8 +1,8 @@
 """MKL in place of the kernels' own matrix products, if the environment variable ``BACKBURN_BLAS`` is ``mkl``.
 
-Kernels cut a product into parts, which its shape decides, and call ``cblas_sgemm`` or ``cblas_dgemm`` for each part in
-their own threads. MKL is told to take one thread in these calls alone: other users of it in the process keep theirs.
-Its results differ in the last bits from processor to processor, so it multiplies only where the variable asks for it.
+Kernels split a product into parts, depending on its shape alone, and call ``cblas_sgemm`` or ``cblas_dgemm`` for each
+part in their own threads. MKL uses one thread in these calls only: other users of it in the process keep theirs. Its
+results differ in the last bits from processor to processor, so it multiplies only where the variable asks for it.
 
 ``pip install mkl`` installs the library.
 """
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from backburn.base.errors import ArgumentError, BackendUnavailableError
 from backburn_numpy import compiled
 
-#: The values of ``BACKBURN_BLAS``: the kernels multiply, as without it, or MKL does.
+#: The values of ``BACKBURN_BLAS``: the kernels multiply, which is the default, or MKL does.
 CHOICES = ("kernels", "mkl")
 
 _FOLDERS = ("lib", "Library/bin")
@@ -34,7 +34,7 @@ class Library(NamedTuple):
     words: str
     sgemm: int
     dgemm: int
-    #: The function that tells how many threads products of the calling thread may take; 0 if there is none.
+    #: The function that sets how many threads products of the calling thread may use; 0 if there is none.
     set_threads: int = 0
 
 
@@ -96,8 +96,7 @@ def _from_environment() -> Library | None:
     wanted = os.environ.get("BACKBURN_BLAS") or CHOICES[0]
     if wanted not in CHOICES:
         raise ArgumentError(
-            f"BACKBURN_BLAS={wanted!r}: kernels lets the kernels multiply, as without it, and mkl the MKL that is "
-            "installed"
+            f"BACKBURN_BLAS={wanted!r}: write kernels, which is the default, or mkl for the MKL that is installed"
         )
     return look_up() if wanted == "mkl" else None
 

@@ -1,7 +1,7 @@
 """The number of processors that the process may use.
 
 A container is often limited to the time of a few processors of a large machine, and sees all of them. More threads than
-it has time for take turns, and those that wait for one another waste what there is.
+it has time for take turns, and threads that wait for one another waste it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _limits() -> Iterator[float]:
             _, controllers, path = line.split(":", 2)
             if not controllers or "cpu" in controllers.split(","):
                 group = PurePosixPath(path.lstrip("/"))
-                # Within a container, the path may be that outside: then the container's group is the mounted one.
+                # In a container, the path may be the host's: then the container's group is the mounted one.
                 for place in (group, *group.parents):
                     yield from _limit(_MOUNT / ("cpu" if controllers else "") / place)
 

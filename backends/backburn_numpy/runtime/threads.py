@@ -32,7 +32,7 @@ from backburn_numpy.runtime.processors import processors
 Work = Callable[[int, int], None]
 #: The exceptions of the parts that have ended, None for a part without one.
 Outcomes = list[BaseException | None]
-#: A part of some work, the list for its outcome, and the queue that wakes who waits for it.
+#: A part of some work, the list for its outcome, and the queue that wakes the thread that waits for it.
 Task = tuple[Work, int, int, Outcomes, "SimpleQueue[None]"]
 
 _lock = threading.Lock()
@@ -81,7 +81,7 @@ class _Pool:
             while self.workers < workers:
                 name = f"backburn-numpy-{self.workers}"
                 thread = threading.Thread(target=self._serve, name=name, daemon=True)
-                # A free-threaded Python would give it the caller's context for good, `np.errstate` included.
+                # A free-threaded Python would run it in the caller's context for good, `np.errstate` included.
                 Context().run(thread.start)
                 self.workers += 1
 
@@ -120,9 +120,8 @@ def _hand_over(tasks: list[Task]) -> bool:
 def parallel_for(work: Work, size: int, worth: int = tuning.MIN_ELEMENTS_FOR_SECOND_THREAD, *, each: int = 0) -> None:
     """Call ``work(start, stop)`` for parts of ``range(size)``, in parallel if it pays.
 
-    The parts are equal, at least ``worth`` / 2 long, and not empty; ``worth`` follows from the elements that a kernel
-    computes for ``each`` item, if they are given. An exception in one of the parts is raised here once all have
-    finished.
+    The parts are equal, at least ``worth`` / 2 long, and not empty; with ``each``, the elements that a kernel computes
+    per item, ``worth`` follows from it. An exception in one of the parts is raised here once all have finished.
     """
     if each:
         worth = max(1, tuning.MIN_WORK_FOR_SECOND_THREAD // each)

@@ -122,7 +122,7 @@ class JaxBackend(Backend[Array, Array, Array, Quantized[Array]]):
 
 
 def wide(x: Array) -> Array:
-    """``x``, with 16-bit floats as float32, to accumulate in."""
+    """``x``, with 16-bit floats converted to float32 for accumulation."""
     return x.astype(np.float32) if x.dtype in (np.float16, jnp.bfloat16) else x
 
 

@@ -148,7 +148,7 @@ def theirs(dtype: DType) -> torch.dtype:
 
 
 def wide(x: Array) -> Array:
-    """``x``, with 16-bit floats as float32, to accumulate in."""
+    """``x``, with 16-bit floats converted to float32 for accumulation."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -185,7 +185,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     **adapters.decompositions(LINALG, LINALG.LinAlgError),
     "floor_divide": adapters.integral(operator.floordiv),
     "remainder": adapters.integral(operator.mod),
-    # On CUDA, _int_mm needs more than 16 rows, and multiples of 8 otherwise.
+    # On CUDA, _int_mm needs more than 16 rows, and multiples of 8 for the other lengths.
     "quantized_matmul": adapters.integer_products(
         lambda x, y: None if x.is_cuda and (len(x) <= 16 or (x.shape[1] | y.shape[1]) % 8) else torch._int_mm(x, y)
     ),

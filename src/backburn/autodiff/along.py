@@ -1,8 +1,8 @@
 """``ForwardAlong``: forward mode with the eigenvectors of real matrices that are continuous along the tangent.
 
 Vectors of equal eigenvalues or singular values are any basis of their space; along a line through the matrix one basis
-is the limit of the vectors beside it. With this one a function of values and vectors that has a derivative gets it,
-whereas rules for whichever basis there is would divide 0 by 0. (Kato, Perturbation theory for linear operators, 1976)
+is the limit of the vectors at nearby points. With this basis a function of values and vectors gets its derivative, if
+it has one; with any other, rules would divide 0 by 0. (Kato, Perturbation theory for linear operators, 1976)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ForwardAlong(Forward[BK]):
     """:class:`Forward`, in which ``eigh`` and ``svd`` choose vectors by the tangent of their operand."""
 
     def eigh(self, x: Any, /) -> Any:
-        """Eigenvalues and those eigenvectors."""
+        """Eigenvalues, and eigenvectors chosen by the tangent."""
         k: Any = self._inner
         if _tangent(self, x) is None or is_complex(k, x.value):
             return super().eigh(x)
@@ -32,7 +32,7 @@ class ForwardAlong(Forward[BK]):
         return tuple(map(Dual, out, eigh_tangents(k, x.tangent, out, 0.0)))
 
     def svd(self, x: Any, /, full: bool = False) -> Any:
-        """Singular values and those vectors."""
+        """Singular values, and vectors chosen by the tangent."""
         k: Any = self._inner
         if _tangent(self, x) is None or is_complex(k, x.value):
             return super().svd(x, full)
@@ -43,9 +43,9 @@ class ForwardAlong(Forward[BK]):
 class AlongTwice(ForwardAlong[BK]):
     """A second :class:`ForwardAlong` on the same line: tangents of tangents are second derivatives along it.
 
-    The level below is a :class:`ForwardAlong`, or a level of ``vmap`` above one. What comes from there moves along the
-    line as well: its tangent here is its tangent there. So values and vectors have two derivatives along one line, as
-    they have at equal values; along two lines at once they have none.
+    The level below is a :class:`ForwardAlong`, or a level of ``vmap`` above one. Primitives from there move along the
+    line as well: they have the same tangent here. So values and vectors have two derivatives along one line, also at
+    equal values; along two lines at once they have none.
     """
 
     def from_inner(self, x: Any) -> Any:
@@ -53,7 +53,7 @@ class AlongTwice(ForwardAlong[BK]):
         return Dual(check_kind("float", self, "from_inner", x), tangent_below(self._inner, x))
 
     def detach(self, x: Any, /) -> Any:
-        """NaN for the tangent of a value that moves: its part that stays is not known apart."""
+        """``x`` with a NaN tangent, if it has one: the part of the value that does not move is unknown."""
         if x.tangent is None:
             return Dual(x.value)
         k: Any = self._inner
@@ -118,7 +118,7 @@ def join_below(k: Any, x: Any, t: Any) -> Any:
 
 
 def _tangent(level: Any, x: Any) -> Any:
-    """The tangent along which vectors are chosen; none where a level below chooses them, for one line alone."""
+    """The tangent by which vectors are chosen; None if a level below chooses them: they can follow only one line."""
     below = level.inner_backend
     while below is not None:
         if isinstance(below, ForwardAlong):

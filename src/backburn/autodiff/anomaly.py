@@ -31,7 +31,7 @@ _CALL_SITE: ContextVar[tuple[str, str] | None] = ContextVar("backburn_anomaly_in
 _REASONS: dict[str, str] = dict.fromkeys(
     ("eigh", "svd"),
     " Vectors of equal eigenvalues or singular values are not determined; where a function of them has a derivative, "
-    "bb.grad, bb.jvp and bb.jacobian find it, which call the function again.",
+    "bb.grad, bb.jvp and bb.jacobian find it by calling the function again.",
 )
 _lock = threading.Lock()
 _depth = 0
@@ -158,7 +158,7 @@ def _checked_backward(name: str, original: Callable[..., Any]) -> Callable[..., 
 
 
 def _name_of(node: Node) -> str:
-    """The operation that made a node: its rule was compiled from text that is filed under its name."""
+    """The operation of a node, from the file name under which its rule was compiled."""
     file = getattr(getattr(node.backward, "__code__", None), "co_filename", "")
     return file.removeprefix("<backburn.autodiff ").removesuffix(">") if file.startswith("<backburn") else "a function"
 

@@ -26,7 +26,7 @@ from backburn.ops.table import OPERATIONS
 
 
 class _PassedThrough(Generic[BK]):
-    """A primitive that decorators leave as it is, for type checkers."""
+    """A primitive that decorators do not change, for type checkers."""
 
     shape: tuple[int, ...]
 
@@ -75,7 +75,7 @@ class DifferentiatingDecorator(DecoratorBase, Generic[BK]):
     _inner: BK
 
     def __new__(cls, inner: BK) -> Self:
-        """The only object around ``inner``."""
+        """The one object around ``inner``."""
         return singleton(cls, inner, lambda: cls._wrap(inner))
 
     def __init__(self, inner: BK) -> None:
@@ -92,7 +92,7 @@ class DifferentiatingDecorator(DecoratorBase, Generic[BK]):
 
     @property
     def settles(self) -> bool:
-        """False: gradients that are differentiated again are settled where their own are, on the level below."""
+        """False: gradients that are differentiated again are settled on the level below."""
         return False
 
     @property

@@ -70,7 +70,7 @@ class OperationSource:
         self.lines: list[str] = []
 
     def emit(self, template: str, **names: Any) -> None:
-        """Add the lines of a template to the body of the function, with ``names`` in their places."""
+        """Add the lines of a template to the body of the function, with ``names`` filled in."""
         text = template.strip("\n").format(**names) if names else template
         self.lines.append(indent(text, "    "))
 
@@ -175,7 +175,7 @@ class OperationSource:
 
 
 def is_float(result: str) -> bool:
-    """Whether an output that the table describes so, and that is not "same", is a float primitive."""
+    """Whether an output with this description in the table, other than "same", is a float primitive."""
     return result.startswith(("float", "bfloat", "real", "complex"))
 
 

@@ -1,6 +1,6 @@
 """Generates the methods of ``Forward`` from the operation table, the gradient rules and the forward-mode declarations.
 
-Every operation of ``Forward`` is one generated function, made at its first call: it unwraps the inner primitives, calls
+Every operation of ``Forward`` is one function, generated at its first call: it unwraps the inner primitives, calls
 the inner backend, and, if an operand has a tangent, sums the contributions of the operands to the result's tangent.
 """
 
@@ -135,7 +135,7 @@ class _ForwardSource(OperationSource):
         return [given.get(n) or self.value_of(n) for n in takes]
 
     def linear_arguments(self, group: tuple[str, ...]) -> str:
-        """The arguments of the operation with tangents in the place of the group's operands."""
+        """The arguments of the operation with tangents in place of the group's operands."""
         op, linear = self.operation, {o for p in jvp_terms(self.operation) for o in p.operands}
         arguments = []
         for name in op.parameters:
@@ -170,9 +170,9 @@ def reduced(k: Any, t: Any, gradient: Any, axis: int | tuple[int, ...], out: Any
 
 
 def paired(middle: Any, pairs: Iterable[tuple[Any, Any]], dtype: DType) -> Any:
-    """The inner product, of ``dtype``, of the gradients that are on the graph with tangents; None if none is.
+    """The inner product, of ``dtype``, of gradients on the graph with their tangents; None if none is on the graph.
 
-    That of complex numbers is the real part, of the dtype of the parts.
+    For complex numbers it is the real part, of the dtype of the parts.
     """
     own = dtype.part if isinstance(dtype, ComplexDType) else dtype
 

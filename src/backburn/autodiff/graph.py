@@ -27,7 +27,7 @@ class Node:
 
     ``backward(k, g, node)`` returns a gradient (or None) for each of ``parents``; a leaf has none. ``saved`` are inner
     primitives. ``keep`` is true if ``backward`` returns the node's gradient: for leaves, and where it was requested.
-    ``like`` is the value of a leaf whose gradient goes to where that is.
+    ``like`` is the value of a leaf whose gradient is to be placed like it.
     """
 
     __slots__ = ("__weakref__", "backward", "parents", "saved", "shape", "stamp")
@@ -64,7 +64,7 @@ class OutputNode(Node):
 
 
 def outputs_node(nodes: Iterable[Node], cotangents: Iterable[Any]) -> Node:
-    """A root from which a reverse pass starts at several outputs with these cotangents; its own is ignored."""
+    """A root from which a reverse pass starts at several outputs with these cotangents; the root's own is ignored."""
     return Node(lambda k, g, node: node.saved, tuple(nodes), tuple(cotangents), (), next_stamp())
 
 
@@ -83,7 +83,7 @@ class Tracked(Box[BK]):
 
 
 class PlacedLeaf(KeptNode):
-    """A leaf whose gradient goes where ``like`` is, its value, as soon as the gradient is final."""
+    """A leaf whose gradient is placed like its value, ``like``, as soon as it is final."""
 
     __slots__ = ("like",)
 
@@ -116,7 +116,7 @@ def consumed(k: Any, g: Any, node: Node) -> Any:
 
 
 class MovedGradient:
-    """A gradient on another backend than the pass, which goes on there from the node that receives it."""
+    """A gradient on another backend than the pass, which continues there from the node that receives it."""
 
     __slots__ = ("backend", "gradient")
 
@@ -180,7 +180,7 @@ def _reverse(
 
     ``observe`` is called with the stamp of every node before that.
     """
-    # The stamps are compared many times, and numbers in less time than tuples.
+    # Stamps are compared many times, and numbers faster than tuples.
     heap, waiting = [-root.stamp], {-root.stamp: root}
     while heap:
         node = waiting.pop(heappop(heap))

@@ -1,4 +1,4 @@
-"""Observers of a reverse pass: those who watch calls, and a backend that reduces gradients once they are final."""
+"""Observers of a reverse pass: watchers of calls, and a backend that reduces gradients once they are final."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Observer = Callable[[int], None] | None
 def observer(
     k: Any, root: Node, gradients: dict[Node, Any], since: int, saved: Callable[[Any], Iterable[tuple[int, Any]]]
 ) -> Iterator[Observer]:
-    """A block for a reverse pass, with a function to call with the stamp of each node, or None."""
+    """A context for a reverse pass, with a function to call with the stamp of each node, or None."""
     watching: AbstractContextManager[Observer] = reverse_calls(saved, root)
     with watching as visit:
         if not k.settles:
@@ -66,7 +66,7 @@ class GradientReducer:
                     waiting.append(parent)
 
     def __call__(self, stamp: int) -> None:
-        """Reduce what the node before this one has made final."""
+        """Reduce the gradients that the previous node made final."""
         self._reduce_last()
         self.last = stamp
         if self.visit is not None:
@@ -85,7 +85,7 @@ class GradientReducer:
             self.gradients[node] = self.k.settle(gradient, node.like)
 
     def finish(self) -> None:
-        """Reduce the rest: gradients of leaves that some nodes of the graph gave nothing to."""
+        """Reduce the rest: gradients of leaves to which some nodes of the graph added nothing."""
         self._reduce_last()
         for node in [*self.expected]:
             self._reduce(node)

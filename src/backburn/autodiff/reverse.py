@@ -20,8 +20,8 @@ from backburn.hints.general import GRADIENTS
 class Gradients(Generic[BK]):
     """The result of ``backward``: an inner primitive for every leaf with a gradient.
 
-    ``len`` counts them. It depends on no thread or context: it may be computed in one thread and read in another. It
-    belongs to one ``backend``; :meth:`Autodiff.grad` reads it.
+    ``len`` counts them. It may be computed in one thread and read in another. It belongs to one ``backend``;
+    :meth:`Autodiff.grad` reads it.
 
         >>> import backburn as bb
         >>> w = bb.asarray([1.0, 2.0]).require_grad()
@@ -46,7 +46,7 @@ class Gradients(Generic[BK]):
         return Gradients(dict(self._by_node), self.backend, self._others)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Gradients[BK]:
-        """A shallow copy: gradients are never changed, and belong to the very leaves of the graph."""
+        """A shallow copy: gradients are never changed, and belong to the leaves of this graph."""
         return self.__copy__()
 
     def __reduce__(self) -> NoReturn:
@@ -173,9 +173,9 @@ class Autodiff(
         if root is None:
             raise GraphError(
                 f"backward: the tensor is not on the graph of {self.spec}: nothing that it was computed from requires "
-                f"a gradient there. Mark that with require_grad() (in a model, with nn.parameter), and compute outside "
-                f"of no_grad(). For a second derivative, write bb.grad(bb.grad(f)); of a tensor on the inner level, "
-                f"bb.from_inner(x, backend=outer).require_grad() is a leaf of the outer one"
+                f"a gradient there. Mark an input with require_grad() (in a model, with nn.parameter), and compute "
+                f"outside of no_grad(). For a second derivative, write bb.grad(bb.grad(f)); of a tensor on the inner "
+                f"level, bb.from_inner(x, backend=outer).require_grad() is a leaf of the outer one"
             )
         k: Any = self._inner
         if cotangent is None:

@@ -1,7 +1,7 @@
 """Generates the methods of ``Autodiff`` from the operation table and the table of gradient rules.
 
 Every operation of ``Autodiff`` is one generated function: it unwraps the inner primitives, calls the inner backend,
-and, if an operand is on the graph, makes a node with the values that its rule needs. Three forms cover all operations:
+and, if an operand is on the graph, adds a node with the values that its rule needs. Three forms cover all operations:
 
 * with a rule: one node, however the inner backend computes the operation;
 * derived, without a rule: the default body runs on ``Autodiff`` itself and is recorded operation by operation;
@@ -79,7 +79,7 @@ class _ReverseSource(OperationSource):
         return self.backward() + "\n".join(self.lines) + "\n"
 
     def record(self) -> None:
-        """Make the node, when an operand is on the graph and recording is on."""
+        """Create the node, when an operand is on the graph and recording is on."""
         op = self.operation
         if not op.differentiable:
             self.emit(f"return {self.plain()}")

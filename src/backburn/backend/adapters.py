@@ -1,6 +1,6 @@
-"""Helpers for backends over other array libraries, where many libraries differ from the contract in the same way.
+"""Helpers for backends over other array libraries, many of which differ from the contract in the same way.
 
-Each function takes the backend, ``k``, or makes a method of one.
+Each function takes the backend, ``k``, or returns a method of one.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def ignore_warnings(package: str) -> None:
     """Ignore RuntimeWarnings that point to the modules of a package; called by a backend's package when it is imported.
 
     The conformance suite then ignores them even if a test runner has reset the warning filters, as pytest does for each
-    test. Where a program makes errors of all warnings later, the backend itself has to handle them.
+    test. If a program later turns all warnings into errors, the backend must handle them itself.
     """
     PACKAGES.add(package)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=rf"{re.escape(package)}(\.|$)")
 
 
 def of_tensors(function: Callable[[Any, Any], Any]) -> Method:
-    """Make a method of a function that takes two tensors and does not accept Python scalars."""
+    """Make a method from a function of two tensors that does not accept Python scalars."""
     return lambda k, x, y, /: function(*both_tensors(k, x, y))
 
 
 def held(number: Any, dtype: DType) -> Any:
-    """``number``; raises OverflowError for an integer that ``dtype`` does not hold, which a library may wrap."""
+    """``number``; raises OverflowError for an integer that ``dtype`` cannot hold, which a library might wrap."""
     if dtype.kind == "int" and isinstance(number, int):
         low = 0 if dtype.name.startswith("u") else -(1 << (dtype.bits - 1))
         if not low <= number < low + (1 << dtype.bits):
@@ -61,7 +61,7 @@ def held(number: Any, dtype: DType) -> Any:
 
 
 def holding(function: Callable[[Any, Any], Any]) -> Method:
-    """Make a method of a binary function that would wrap a Python integer out of range: it raises."""
+    """Make a method from a binary function that would wrap a Python integer out of range: the method raises."""
 
     def method(k: Any, x: Any, y: Any, /) -> Any:
         if is_scalar(x):
@@ -74,7 +74,7 @@ def holding(function: Callable[[Any, Any], Any]) -> Method:
 
 
 def integral(divide: Callable[[Any, Any], Any]) -> Method:
-    """Make a method of a quotient or remainder, which is 0 for an integer divisor of 0 whatever ``divide`` gives."""
+    """Make a method from a quotient or remainder; an integer divided by 0 gives 0, whatever ``divide`` does."""
 
     def method(k: Any, x: Any, y: Any, /) -> Any:
         x, y = both_tensors(k, x, y)
@@ -87,7 +87,7 @@ def integral(divide: Callable[[Any, Any], Any]) -> Method:
 
 
 def scan(function: Callable[[Any, int], Any]) -> Method:
-    """Make a method of a cumulative function, for both directions; 16-bit floats are computed in float32."""
+    """Make a method from a cumulative function, for both directions; 16-bit floats are computed in float32."""
 
     def method(k: Any, x: Any, /, axis: int, reverse: bool = False) -> Any:
         wide = upcast_half(k, x)
@@ -98,7 +98,7 @@ def scan(function: Callable[[Any, int], Any]) -> Method:
 
 
 def integer_products(multiply: Multiply) -> Method:
-    """Make a ``quantized_matmul`` of a library's own product of int8 matrices, which it accumulates in int32."""
+    """Make ``quantized_matmul`` from a library's product of int8 matrices, accumulated in int32."""
 
     def method(k: Any, x: Any, y: Any, /, dtype: DType = float32, transposed: bool = False) -> Any:
         return product(k, x, y, dtype, transposed, multiply)
@@ -107,7 +107,7 @@ def integer_products(multiply: Multiply) -> Method:
 
 
 def check_shapes(backend: type, *names: str) -> None:
-    """Make the operations of a class check shapes first, for a library that accepts what the contract refuses."""
+    """Make operations of a class check shapes first, for a library that accepts shapes that the contract refuses."""
     for name in names:
         setattr(backend, name, _checked(OPERATIONS[name], backend.__dict__[name]))
 
@@ -155,10 +155,10 @@ def from_start(k: Any, indices: Any, length: int) -> Any:
 
 
 def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[str, Method]:
-    """``cholesky``, ``qr``, ``svd``, ``eigh``, ``eig`` and ``solve``, by a ``linalg`` namespace as in the Array API.
+    """``cholesky``, ``qr``, ``svd``, ``eigh``, ``eig`` and ``solve``, from a ``linalg`` namespace as in the Array API.
 
-    ``refusal`` is the error that the library raises for a matrix without a result. None means that it returns elements
-    that are not finite instead, which are then looked for on the host.
+    ``refusal`` is the error that the library raises for a matrix without a result. None means that it returns NaN or
+    infinities instead, for which the results are then checked on the host.
     """
 
     def found(k: Any, function: Method, *operands: Any, error: Any = LinearAlgebraError, **options: Any) -> Any:
@@ -175,7 +175,7 @@ def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[
         return narrowed(k, wide[0], results)
 
     def narrowed(k: Any, x: Any, results: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The results in the dtype of ``x``; the values of complex matrices, which are real, in that of its parts."""
+        """The results in the dtype of ``x``; real results for a complex ``x`` in the dtype of its parts."""
         dtype = k.dtype(x)
         part = dtype.part if dtype.kind == "complex" else dtype
         return tuple(k.astype(r, dtype if k.dtype(r).kind == dtype.kind else part) for r in results)
@@ -198,7 +198,7 @@ def decompositions(linalg: Any, refusal: type[Exception] | None = None) -> dict[
         return narrowed(k, x, decompose.turned_eig(k, *found(k, linalg.eig, x)))
 
     def solve(k: Any, x: Any, y: Any, /) -> Any:
-        # Some libraries take an operand with one axis less than the matrices for vectors.
+        # Some libraries treat an operand with one axis less than the matrices as vectors.
         y = k.reshape(y, (*(1,) * (len(x.shape) - len(y.shape)), *y.shape))
         return narrowed(k, x, found(k, linalg.solve, x, y, error=SingularMatrixError))[0]
 

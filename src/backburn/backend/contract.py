@@ -27,9 +27,9 @@ class Capabilities:
 
     ``dtypes`` maps each dtype to how it may be used: any of ``"storage"``, ``"arithmetic"``, ``"accelerated"``.
     ``groups`` names optional groups of operations (the contract has none yet), ``deterministic`` whether equal calls
-    give equal bits, ``capture`` whether it records programs
-    (:class:`backburn.backend.capturing.CapturingBackend`). With ``wide_steps``, the steps of optimizers take
-    the state of 16-bit parameters in float32. ``storages`` are those of quantized tensors (``"int8"``, ``"uint8"``,
+    give identical results, ``capture`` whether it records programs
+    (:class:`backburn.backend.capturing.CapturingBackend`). With ``wide_steps``, optimizer steps take the state of
+    16-bit parameters in float32. ``storages`` are those of quantized tensors (``"int8"``, ``"uint8"``,
     ``"int4"``, ``"int2"``, ``"float8_e4m3fn"``, ``"float8_e5m2"``) for which every scheme works. With
     ``propagates``, float results of quantized operands are quantized again; it is an option of the backend,
     ``numpy(quantized=propagate)``.
@@ -49,7 +49,7 @@ class Capabilities:
 
 
 if TYPE_CHECKING:
-    from abc import ABCMeta as _ProtocolMeta  # what the metaclass of protocols is to a type checker
+    from abc import ABCMeta as _ProtocolMeta  # what type checkers see
 else:
 
     class _ProtocolMeta(type(Protocol)):
@@ -64,7 +64,7 @@ else:
             return super().__subclasscheck__(kind) if check is None else check(kind)
 
 
-#: Former names of operations, and their names.
+#: Former names of operations, with the present ones.
 RENAMED = {
     "cast": "astype",
     "clamp": "clip",
@@ -93,10 +93,10 @@ class Backend(
 ):
     """A collection of functions on opaque primitives of four kinds: float, int, bool and quantized.
 
-    A primitive has ``shape`` and ``dtype``; no operation changes one. To write a backend, subclass with the four types
-    and implement the required operations (``backburn info --required`` lists them); every other operation has a
-    default body, which may be overridden for speed. A backend is an immutable value: one object is one device, equal
-    to every other of the same :attr:`spec`.
+    A primitive has ``shape`` and ``dtype``; operations never modify one. To write a backend, subclass with the four
+    types and implement the required operations (``backburn info --required`` lists them); every other operation has a
+    default body, which may be overridden for speed. A backend is an immutable value for one device, equal to every
+    other with the same :attr:`spec`.
     """
 
     @property
@@ -126,7 +126,7 @@ class Backend(
 
     @property
     def settles(self) -> bool:
-        """Whether :meth:`settle` does anything: only then does a reverse pass look for when a gradient is final."""
+        """Whether :meth:`settle` does anything: only then does a reverse pass detect when a gradient is final."""
         return False
 
     def synchronize(self) -> None:
@@ -146,15 +146,15 @@ class Backend(
         return {}
 
     def memory_cleanup(self) -> None:
-        """Release memory that is held for reuse to the system."""
+        """Return memory that is held for reuse to the system."""
         return None
 
     def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """``formula(self, x, *values)``, for an element-wise function such as a gradient rule of several steps.
 
         A backend may compute it in another way, such as in one pass over memory. A formula may return a tuple of
-        several results; ``donate`` then numbers operands whose memory the last results may take, in this order, and
-        whose values are lost.
+        several results; ``donate`` then lists, by number, operands whose memory the last results may take, in this
+        order; their values are lost.
         """
         return formula(self, x, *values)
 

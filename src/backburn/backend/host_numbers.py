@@ -19,7 +19,7 @@ from backburn.base.errors import CaptureError
 
 
 class ReplayedFloat(float):
-    """A float whose value is replaced at each replay; ``place`` is its number in the recording.
+    """A float whose value is replaced at each replay; ``place`` is its index in the recording.
 
     Numbers computed from it in Python are ordinary and would be frozen: a recording backend uses it unchanged, or
     refuses to record.
@@ -35,14 +35,14 @@ class ReplayedInt(int):
 
 
 class Overwritten(Exception):
-    """The step reads state after its new values were written over it: it must be recorded without that."""
+    """The step reads state after overwriting it: it must be recorded without overwriting."""
 
 
-#: Two functions: one reads what a function of the host changes, the other puts it back.
+#: Two functions: one reads the state that a host function changes, the other restores it.
 Kept = tuple[Callable[[], Any], Callable[[Any], None]]
 #: The contents of an array on the host: dtype, shape, and elements.
 Contents = tuple[Any, tuple[int, ...], bytes]
-#: The most bytes of an array that is taken for a constant of a recorded step; a larger one is data.
+#: The most bytes of an array that counts as a constant of a recorded step; a larger one is data.
 LARGEST_CONSTANT = 1 << 20
 
 
@@ -52,7 +52,7 @@ class Recording:
     def __init__(self, constants: Collection[Contents] = (), overwrites: bool = True) -> None:
         """A recording without numbers, of a step that took these arrays from the host when it last ran.
 
-        ``overwrites`` if new parameters may be written over the state, unless that is read later.
+        With ``overwrites``, new parameters may overwrite the state, unless it is read later.
         """
         self.host_constants = constants
         self.overwrites = overwrites
@@ -69,14 +69,13 @@ class Recording:
         self._assumed: list[Callable[[], bool]] = []
         #: Objects whose state this recording sets or has assumed.
         self.known: list[object] = []
-        #: The error that made the recording void, even if the step caught it and went on.
+        #: The error that made the recording invalid, even if the step caught it and went on.
         self.refused: CaptureError | None = None
 
     def number(self, advance: Callable[[], Any], kept: Kept | None = None) -> Any:
         """The present result of ``advance()``, which is called again before each replay, as a number.
 
-        ``kept`` reads what ``advance`` changes, and puts it back after a step that is cut short, also within
-        ``advance``.
+        ``kept`` reads what ``advance`` changes, and restores it if the step is interrupted, even within ``advance``.
         """
         value = self._first(advance, kept)
         kind = ReplayedInt if isinstance(value, int) else ReplayedFloat
@@ -86,7 +85,7 @@ class Recording:
         return number
 
     def derived(self, formula: Callable[..., tuple[float, ...]], *numbers: float) -> tuple[float, ...]:
-        """``formula(*numbers)``, which is computed again before each replay from what the numbers are then."""
+        """``formula(*numbers)``, recomputed before each replay from the numbers' new values."""
         places = [self.bind(x) for x in numbers]
 
         def now(i: int) -> float:
@@ -108,7 +107,7 @@ class Recording:
     @property
     def holds(self) -> bool:
         """Whether all assumptions still hold."""
-        for holds in self._assumed:  # noqa: SIM110 (a generator is called once for each)
+        for holds in self._assumed:  # noqa: SIM110 (a generator costs a call per item)
             if not holds():
                 return False
         return True
@@ -131,17 +130,17 @@ class Recording:
         return value.place
 
     def refuse(self, error: CaptureError) -> CaptureError:
-        """``error``, to raise; the recording is void from now on."""
+        """``error``, to raise; the recording is invalid from now on."""
         self.refused = error
         return error
 
     @property
     def unbound(self) -> int:
-        """The number of numbers that the backend has not bound: their values would be frozen."""
+        """How many numbers the backend has not bound: their values would be frozen."""
         return len(self._numbers) - len(self.bound)
 
     def advance(self) -> list[float]:
-        """Run the host's part of one more step: the value of each number, by place. What fails changes nothing."""
+        """Run the host's part of one more step; returns each number's value, by place. A failure changes nothing."""
         results, before = self._results, list[Any]()
         results.clear()
         for read, _ in self._kept:
@@ -159,7 +158,7 @@ class Recording:
             raise
 
     def undo(self) -> None:
-        """Undo the host's part of this step, as far as it has come: each value is what it was before."""
+        """Undo the host's part of this step, even if it is incomplete: restore each value."""
         for (_, put), value in zip(reversed(self._kept), reversed(self._before), strict=True):
             put(value)
 
@@ -171,7 +170,7 @@ def contents(array: Any) -> Contents:
 
 #: The recording in progress, if there is one.
 RECORDING_STEP: ContextVar[Recording | None] = ContextVar("backburn_recording_step", default=None)
-#: The arrays that a step brings from the host in its uncaptured run before the recording.
+#: The arrays that a step takes from the host in its uncaptured run before the recording.
 HOST_CONSTANTS: ContextVar[set[Contents] | None] = ContextVar("backburn_host_constants", default=None)
 
 

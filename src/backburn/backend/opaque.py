@@ -19,7 +19,7 @@ OPERATORS = {
 }  # fmt: skip
 _UNARY = ("neg", "abs", "invert")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-#: NumPy's names of functions whose operations have others.
+#: NumPy's names of functions, with the names of the operations.
 _NUMPYS = {
     "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "absolute": "abs",
     "power": "pow", "reshape": "reshape", "transpose": "permute_dims", "concatenate": "concat",
@@ -28,9 +28,9 @@ _WHERE = "primitives have only the operations of their backend k, the first para
 
 
 class Opaque:
-    """A primitive without operators: Python's, NumPy's functions and methods raise errors that name the operation.
+    """A primitive whose operators, methods and NumPy functions raise errors that name the operation to call.
 
-    Such a primitive would otherwise be true, equal to nothing but itself, and an object array for NumPy.
+    Otherwise such a primitive would be true, equal only to itself, and an object array for NumPy.
     """
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class Opaque:
 
 
 class _Operation:
-    """An attribute that there is not, for the name of an operation. A ``__getattr__`` would slow all attributes."""
+    """A descriptor for a missing attribute with an operation's name. A ``__getattr__`` would slow all attributes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -79,7 +79,7 @@ class _Operation:
 
 
 def _call(name: str) -> str:
-    """A call of an operation, as a hint; any of ``k``'s for an unknown name."""
+    """The call of an operation, as a hint; a general one for an unknown name."""
     entry = OPERATIONS.get(name)
     return f"operations of k, as k.{name}" if entry is None else f"k.{name}({', '.join(entry.operands)})"
 

@@ -1,4 +1,4 @@
-"""Placement: where a primitive is in parts, for modules that do not know the decorator that divides it."""
+"""Placement: how a primitive is sharded, for modules that do not know the decorator that shards it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from backburn.ops.table import missing
 
 
 class Placing:
-    """A decorator whose primitives may be in parts along a mesh axis: the base class of ``Sharded``."""
+    """A decorator whose primitives may be sharded along a mesh axis: the base class of ``Sharded``."""
 
     mesh_axis: str
 
     def place_like(self, x: Any, like: Any) -> Any:
-        """``x`` in the parts in which ``like`` is, a primitive of the same shape; ``x`` itself if it is so placed."""
+        """``x`` sharded like ``like``, a primitive of the same shape; ``x`` itself if it already is."""
         return missing("place_like")
 
     def full_like(self, like: Any, value: float, dtype: DType) -> Any:
-        """A primitive of one value in the parts in which ``like`` is."""
+        """A primitive filled with ``value``, sharded like ``like``."""
         return missing("full_like")
 
 
 def levels_of(backend: Any) -> list[Any]:
-    """The decorators in a backend whose primitives may be in parts, from the outside in.
+    """The decorators in a backend whose primitives may be sharded, the outermost first.
 
     >>> import backburn as bb
     >>> [level.mesh_axis for level in levels_of(bb.load_backend("autodiff(sharded(sharded(numpy, tp=2), dp=4))"))]
@@ -39,7 +39,7 @@ def levels_of(backend: Any) -> list[Any]:
 
 
 def place_like(backend: Any, x: Any, like: Any) -> Any:
-    """``x`` placed as ``like``, a primitive of the same shape, is; as a whole where ``like`` is a sum of addends.
+    """``x`` placed like ``like``, a primitive of the same shape; whole where ``like`` is a partial sum.
 
     >>> import backburn as bb
     >>> k = bb.load_backend("sharded(numpy, dp=2)")
@@ -61,7 +61,7 @@ def place_like(backend: Any, x: Any, like: Any) -> Any:
 
 
 def full_like(backend: Any, like: Any, value: float, dtype: DType) -> Any:
-    """A primitive of one value that has the shape and the placement of ``like``; no part of it is ever whole.
+    """A primitive filled with ``value``, with the shape and placement of ``like``, without allocating the whole.
 
     >>> import backburn as bb
     >>> k = bb.load_backend("sharded(numpy, dp=2)")

@@ -44,7 +44,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
 OURS.update(target.partition(":")[0] for targets in BUILT_IN.values() for target in targets.values())
 #: The backend that has shapes and no values.
 SHAPES_ONLY = "null"
-#: The directories of the adapters that are examples, for ``pip install``, by the names of their backends.
+#: The directories of the example adapters, for ``pip install``, by the name of the backend.
 ADAPTERS = {
     "array_api_strict": "./examples/backends/backburn_array_api_strict",
     "jax": "./examples/backends/backburn_jax",
@@ -104,8 +104,8 @@ def register_backend(name: str, factory: Any) -> None:
 def register_decorator(name: str, factory: Any) -> None:
     """Register a decorator of backends as ``name`` in this process; ``factory(inner, **options)`` wraps a backend.
 
-    The ``spec`` of what it makes must begin with ``name(`` and the inner backend's. What was loaded through a decorator
-    of that name before is forgotten. Raises :class:`SpecError` for an invalid name, or that of a backend.
+    The ``spec`` of its result must begin with ``name(`` and the inner backend's. Backends that were loaded through a
+    decorator of that name before are forgotten. Raises :class:`SpecError` for an invalid name, or that of a backend.
 
         >>> from backburn.backend import Wrapper
         >>> class Printing(Wrapper):
@@ -144,9 +144,9 @@ def load_backend(spec: str) -> AnyBackend:
         >>> load_backend("autodiff(numpy)").inner_backend is load_backend("numpy")
         True
 
-    Raises :class:`SpecError` for an expression that cannot be read, a name that nothing goes by, and options that the
-    spec does not tell, where what was made with others goes by it already; and
-    :class:`BackendUnavailableError` for a backend that is known and cannot be used here.
+    Raises :class:`SpecError` for an expression that cannot be parsed, for an unknown name, and for options that the
+    backend's spec omits if a backend with other options already has that spec; and :class:`BackendUnavailableError`
+    for a known backend that cannot be used here.
     """
     try:
         known = _loaded.get(spec)
@@ -159,7 +159,7 @@ def load_backend(spec: str) -> AnyBackend:
 
 
 def unknown_name(spec: str) -> tuple[str, SpecError] | None:
-    """The first name of an expression that nothing registers, and the error for it; no backend is imported.
+    """The first unregistered name in an expression, and the error for it, or None; no backend is imported.
 
     Raises :class:`SpecError` for a text that is not an expression.
 
@@ -254,7 +254,7 @@ def _packages(group: str) -> dict[tuple[str, str], str]:
 
 
 def _find(group: str, name: str) -> Any | None:
-    """The class or factory called ``name``, or None; an import that fails says why."""
+    """The class or factory called ``name``, or None; a failed import raises with the reason."""
     target = _registered.get((group, name))
     if target is None:
         target = BUILT_IN[group].get(name) or _targets(group).get(name)
@@ -309,7 +309,7 @@ def _build(expression: Expression) -> AnyBackend:
 
 
 def _parameters(factory: Any) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a factory; none of one that Python cannot look into."""
+    """The parameters of a factory; empty if Python cannot inspect it."""
     try:
         return inspect.signature(factory).parameters
     except (TypeError, ValueError):
@@ -332,9 +332,9 @@ def _intern(expression: Expression, made: AnyBackend) -> AnyBackend:
         _loaded_options[made.spec] = untold
     elif untold != _loaded_options.get(made.spec, {}):
         raise expression.error(
-            f"the spec of what {expression.name} makes, {made.spec!r}, does not tell "
-            f"{', '.join(untold or _loaded_options[made.spec])}, and one with other options goes by it already: "
-            f"override spec in {type(made).__name__}, so that it tells the options that are not the default"
+            f"the spec of {expression.name}'s result, {made.spec!r}, does not include "
+            f"{', '.join(untold or _loaded_options[made.spec])}, and a backend with other options already has it: "
+            f"override spec in {type(made).__name__}, so that it includes options that are not the default"
         )
     return known
 

@@ -59,7 +59,7 @@ def unreadable(text: str, problem: str) -> SpecError:
     return SpecError(f"cannot read the backend expression {quoted(text)}: {problem}. Examples: numpy, autodiff(numpy)")
 
 
-#: Advice for names of devices and dtypes, which other libraries accept in the place of a backend.
+#: Advice for names of devices and dtypes, which other libraries accept in place of a backend.
 FOREIGN_NAMES = {name: f"That is a dtype: astype({name!r}) casts." for name in DTYPES} | {
     "cpu": "A backend is a device here: 'autodiff(numpy)' computes on the CPU.",
     "cuda": "A backend is a device here: 'autodiff(cupy:0)' computes on the first CUDA device.",
@@ -113,9 +113,7 @@ def parse(text: object) -> Expression:
 
 
 #: The advice for a class's name after a colon, which ``backburn conformance`` accepts and an expression does not.
-_CLASS_ADVICE = (
-    "; a class of one's own gets a name by register_backend or register_decorator, or by a package's entry points"
-)
+_CLASS_ADVICE = "; name a class of your own with register_backend or register_decorator, or in a package's entry points"
 
 
 class _Parser:
@@ -159,7 +157,7 @@ class _Parser:
             return Expression(self.text, start, name, device, self.options())
         self.depth += 1
         if self.depth > DEPTH:
-            raise unreadable(self.text, f"more than {DEPTH} decorators lie in one another")
+            raise unreadable(self.text, f"more than {DEPTH} nested decorators")
         inner = self.expression()
         if device is not None:
             raise unreadable(self.text, f"the device belongs to what {name} wraps: write {name}({inner.name}:{device})")
@@ -170,7 +168,7 @@ class _Parser:
         return Decorated(self.text, start, name, inner=inner)
 
     def options(self) -> dict[str, OptionValue]:
-        """``key=value, ...)``; values are numbers, true, false or words."""
+        """``key=value, ...)``; values are numbers, true, false or names."""
         options: dict[str, OptionValue] = {}
         while self.peek() != ")":
             key = self.take("name", "the name of an option")

@@ -47,7 +47,7 @@ def define(
     named = [n for n, p in entry.parameters.items() if p.kind is p.KEYWORD_ONLY]
     problems += [f"{n!r} is keyword-only: leave out the * before it" for n in named]
     problems += [] if entry.operands else ["it has no operands before '/'"]
-    problems += ["what is computed in one pass has the dtype of its operands"] if fuse and result != "same" else []
+    problems += ["a fused operation has the dtype of its operands"] if fuse and result != "same" else []
     if problems:
         del table.OPERATIONS[name]
         raise ArgumentError(f"operation: {name} cannot be declared so: {problems[0]}")

@@ -23,7 +23,7 @@ _lock = threading.RLock()
 
 
 def singleton(decorator: type[D], inner: Any, make: Callable[[], D]) -> D:
-    """The only object of a decorator around ``inner``: made by ``make`` if there is none yet, in any thread."""
+    """The only object of a decorator around ``inner``, created by ``make`` on first use; thread-safe."""
     key = (decorator, id(inner))
     known = _SHARED.get(key)
     if known is None:
@@ -125,7 +125,7 @@ def make_operations(
         operation: Callable[..., Any] | None = None
 
         def first_call(self: Any, /, *operands: Any, **attributes: Any) -> Any:
-            nonlocal operation  # a method that was bound before the first call comes here each time
+            nonlocal operation  # a method that was bound before the first call runs this each time
             if operation is None:
                 operation = compile_operation(OPERATIONS[name])
             if vars(decorator).get(name) is first_call:
@@ -160,7 +160,7 @@ class Wrapper(DecoratorBase, Backend[Any, Any, Any, Any]):
     name: ClassVar[str]
 
     def __init__(self, wrapped: Any) -> None:
-        """Around a backend, which stays as it is."""
+        """Wrap a backend, which is not changed."""
         if not is_backend(wrapped):
             raise no_backend(type(self).__name__, wrapped)
         if not hasattr(self, "name"):
@@ -168,7 +168,7 @@ class Wrapper(DecoratorBase, Backend[Any, Any, Any, Any]):
         self._inner = wrapped
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in OPERATIONS:  # it would stand in the operation's place: a decorator that logs has no option "log"
+        if name in OPERATIONS:  # it would hide the operation: a decorator that logs has no option "log"
             raise ArgumentError(f"{type(self).__name__}: {name} is an operation; give the attribute another name")
         super().__setattr__(name, value)
 

@@ -4,7 +4,7 @@ Public functions call one another and leave most checks to the innermost, but an
 user called. Passing names down, or entering a context for each call, would cost every call; walking up the stack costs
 only those that fail.
 
-:func:`frames` alone says where the user's program ends and backburn begins.
+Only :func:`frames` decides which frames belong to the user's program.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-#: The modules and packages whose frames are none of the user's; the registry of backends adds theirs.
+#: Modules and packages whose frames are not the user's; the registry adds those of backends.
 OURS = {"backburn"}
-#: The beginnings of file names of generated code, which may run in namespaces without the name of a module.
+#: How file names of generated code begin; its namespace may lack a module name.
 GENERATED = "<backburn"
-#: Where the frames of Python's own library are, which calls back (``contextlib``, ``copy``, ``threading``).
+#: Paths of Python's standard library, which calls back (``contextlib``, ``copy``, ``threading``).
 _LIBRARY = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-#: Packages that compute for others: where no frame is the user's, the program is the innermost one outside of these.
+#: Internal packages: if no frame is the user's, the innermost one outside these packages counts as the program.
 _LAYERS = tuple(
     f"backburn.{name}"
     for name in ("autodiff", "backend", "base", "batching", "communicators", "decorators", "ops", "tensor")
@@ -78,7 +78,7 @@ def _is_of_python(file: str) -> bool:
 def user_frame(frame: FrameType | None = None) -> FrameType | None:
     """The innermost frame of the user's program, from ``frame`` or the caller outwards.
 
-    A program without one, as of the command line, has its innermost frame of what trains, reads and prints instead.
+    If there is none, as in the command line, it is backburn's innermost frame outside its internal packages.
     """
     frame = frame or sys._getframe(1)
     found = next((f for f, is_users in frames(frame) if is_users), None)
@@ -97,14 +97,14 @@ def call_site(frame: FrameType | None = None) -> str:
 
 
 def stack_level() -> int:
-    """The ``stacklevel`` with which a warning of the function that calls this one names the user's line."""
+    """The ``stacklevel`` with which a warning issued by the caller names the user's line."""
     counted = (f for f in frames(sys._getframe(1)) if "importlib._bootstrap" not in f[0].f_code.co_filename)
     levels = enumerate(counted, 1)  # as `warnings` counts
     return next((level for level, (_, is_users) in levels if is_users), 1)
 
 
 def called_function() -> str | None:
-    """The name of the public function that the user called: the outermost one in the run of our frames on the stack."""
+    """The name of the public function that the user called: the outermost one inside the user's innermost frame."""
     found: str | None = None
     for frame, is_users in frames(sys._getframe(1)):
         if is_users:
@@ -117,8 +117,8 @@ def called_function() -> str | None:
 def _public_name(frame: FrameType) -> str | None:
     """The public name of the function that runs in ``frame``; None if it is private.
 
-    A method of ``Tensor`` goes by its own name, one of another class by ``Class.method``, ``__init__`` and ``forward``
-    by the class, and a closure (such as the function that ``grad`` returns) by the function that made it.
+    For a method of ``Tensor`` it is its name, for one of another class ``Class.method``, for ``__init__`` and
+    ``forward`` the class, and for a closure (such as the one that ``grad`` returns) the function that created it.
     """
     path, home = frame.f_code.co_qualname, frame.f_globals
     maker, inside, _ = path.partition(".<locals>")
@@ -128,7 +128,7 @@ def _public_name(frame: FrameType) -> str | None:
     own = {n: home.get(n) for n in home.get("__all__", ())}
     places: list[dict[str, Any]] = [own, *(vars(sys.modules.get(n, sys)) for n in NAMESPACES)]
     if name in ("__init__", "forward") and not inside:
-        lineage = type(frame.f_locals.get("self")).__mro__  # in which the base that has the method may not be public
+        lineage = type(frame.f_locals.get("self")).__mro__  # the base that defines the method may not be public
         return next((c.__name__ for c in lineage if any(public.get(c.__name__) is c for public in places)), None)
     for public in places:
         if inside:

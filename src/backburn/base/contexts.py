@@ -28,7 +28,7 @@ DEFAULT_BACKEND: ContextVar[Any] = ContextVar("backburn_default_backend", defaul
 #: The dtype of new float tensors made from Python numbers; None for that of their backend.
 DEFAULT_FLOAT: ContextVar[Any] = ContextVar("backburn_default_float", default=None)
 
-#: The means that losses have taken, with functions that give what each was divided by; None if nobody asks.
+#: The means that losses have computed, with functions that return the divisors; None if they are not collected.
 MEANS: ContextVar[list[tuple[Any, Callable[[], Any]]] | None] = ContextVar("backburn_means", default=None)
 
 
@@ -38,7 +38,7 @@ def default_float(backend: Any) -> DType:
 
 
 class scoped(AbstractContextManager[T, None]):  # noqa: N801 - used like a function
-    """Set ``variable`` to ``value`` for the length of a ``with`` block."""
+    """Set ``variable`` to ``value`` for the duration of a ``with`` block."""
 
     __slots__ = ("_token", "_value", "_variable")
 
@@ -57,8 +57,8 @@ class scoped(AbstractContextManager[T, None]):  # noqa: N801 - used like a funct
 class Block(Generic[T]):
     """A context manager and decorator, such as ``no_grad()`` returns.
 
-    It has no effect until it is entered, and may be entered several times. The setting is a context variable, which
-    holds in its own thread or task; ``contextvars.copy_context().run`` copies it to another. Decorating a generator or
+    It has no effect until it is entered, and may be entered several times. The setting is a context variable: it holds
+    in one thread or task; ``contextvars.copy_context().run`` copies it to another. Decorating a generator or
     coroutine function raises :class:`ArgumentError`, since its body runs after the call.
     """
 

@@ -7,8 +7,8 @@ of that name::
     >>> float32 == "float32", float32.bits, promote(float32, "int64")
     (True, 32, float32)
 
-Promotion is that of the Array API standard, with the cases which it leaves open decided: a float wins over integers
-and booleans with its own width, as a complex number does, an integer wins over a boolean, and Python scalars are weak.
+Promotion follows the Array API standard. In the cases that it leaves open, a float or complex dtype wins over integers
+and booleans and keeps its width, an integer wins over a boolean, and Python scalars are weakly typed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class DType:
 
     @property
     def byteorder(self) -> str:
-        """NumPy's sign for the order of bytes: ``"="``, that of the machine, or ``"|"`` for elements of one byte."""
+        """NumPy's sign for the byte order: ``"="`` for the machine's, or ``"|"`` for elements of one byte."""
         return self.dtype.byteorder
 
     def __eq__(self, other: object) -> bool:
@@ -156,8 +156,8 @@ class QuantizedDType(DType):
     to 57344; Micikevicius et al. (2022), *FP8 Formats for Deep Learning*, arXiv:2209.05433). 8-bit floats are always
     symmetric.
 
-    In ``mode`` ``"symmetric"`` zero points are 0, and the least integer is left out: int4 has -7 to 7. In ``"full"`` it
-    is a value too, -8, and steps that were read from a file may have any sign, as in the block formats of llama.cpp; in
+    In ``mode`` ``"symmetric"`` zero points are 0, and the least integer is unused: int4 has -7 to 7. ``"full"`` uses it
+    too (-8), and steps read from a file may have any sign, as in the block formats of llama.cpp; in
     ``"affine"`` each step has a zero point. ``granularity`` says which values share a step: all (``"tensor"``), those
     at one index along ``axis`` (``"channel"``), or those of a ``block`` (``"block"``), which has a length along the
     last axis, or lengths along several last axes. At the end of an axis blocks may be shorter; leading block lengths of
@@ -182,7 +182,7 @@ class QuantizedDType(DType):
     mode: str
     granularity: str
     axis: int | None
-    #: The lengths of a block along as many last axes; none where the granularity is another.
+    #: The lengths of a block along the last axes; empty for other granularities.
     block_shape: tuple[int, ...]
 
     def __new__(
@@ -227,7 +227,7 @@ class QuantizedDType(DType):
         return _SCHEMES.setdefault(name, self)
 
     def __init__(self, *parts: Any, **named: Any) -> None:
-        """All is done by ``__new__``."""
+        """``__new__`` does everything."""
 
     @property
     def block(self) -> int | tuple[int, ...] | None:
@@ -236,7 +236,7 @@ class QuantizedDType(DType):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the largest stored value; symmetric schemes do not use the least integer."""
+        """The smallest and the largest stored value; symmetric schemes do not use the least integer."""
         if self.storage is uint8:
             return 0, 255
         if self.is_float:
@@ -270,7 +270,7 @@ class QuantizedDType(DType):
         return int8 if self.storage is int8 else uint8
 
     def over(self, axis: int) -> QuantizedDType:
-        """This scheme with another channel axis."""
+        """This scheme with one step per channel along ``axis``."""
         return QuantizedDType(self.storage, self.scale, self.mode, "channel", axis=axis)
 
     def in_blocks(self, lengths: tuple[int, ...]) -> QuantizedDType:
@@ -285,7 +285,7 @@ class QuantizedDType(DType):
 
 
 def _lengths(block: Any) -> tuple[int, ...]:
-    """The lengths of a block, without those of 1 in front of another; none of None."""
+    """The lengths of a block without leading lengths of 1, but at least one; empty for None."""
     if block is None:
         return ()
     lengths = tuple(_whole_number("a block", n) for n in (block if isinstance(block, tuple | list) else (block,)))
@@ -295,7 +295,7 @@ def _lengths(block: Any) -> tuple[int, ...]:
 
 
 def _whole_number(what: str, value: Any) -> int:
-    """An integer of any kind but a boolean."""
+    """An integer of any type but bool."""
     try:
         if not isinstance(value, bool):
             return index(value)
@@ -347,7 +347,7 @@ _PYTHON: Final[dict[type, DType]] = {float: float32, int: int64, bool: bool_, co
 #: NumPy's dtypes, by the names that they share with ours, and ours by NumPy's types of scalars.
 _HOST = {name: np.dtype(name) for name, d in DTYPES.items() if d.kind != "quantized" and name != "bfloat16"}
 _SCALARS = {host.type: DTYPES[name] for name, host in _HOST.items()}
-#: Names of other libraries whose nearest name here is another dtype, or that have none.
+#: Names of other libraries to which the most similar name here, if any, is a different dtype.
 _FOREIGN_NAMES: Final = {
     "double": "float64", "fp16": "float16", "fp32": "float32", "fp64": "float64", "half": "float16", "int": "int64",
     "long": "int64", "short": "int16", "single": "float32", "uint": "uint64",
@@ -369,16 +369,16 @@ def as_dtype(dtype: Any) -> DType:
         return _SCALARS[dtype.type]
     if isinstance(dtype, str):
         name = dtype
-    elif dtype is None or isinstance(dtype, bytes):  # NumPy takes None for float64, some bytes, and warns of others
+    elif dtype is None or isinstance(dtype, bytes):  # NumPy reads None as float64 and accepts or warns about bytes
         name = repr(dtype)
     elif isinstance(dtype, type) and dtype in _PYTHON:
         return _PYTHON[dtype]
     elif hasattr(dtype, "__array_namespace__") and not isinstance(dtype, (type, np.generic)):
-        name = repr(dtype)  # an array or a tensor, which has a dtype and is none
+        name = repr(dtype)  # an array or a tensor, which has a dtype but is not one
     else:
         try:
             name = np.dtype(dtype).name
-        except (TypeError, ValueError):  # also for what has a dtype but is none
+        except (TypeError, ValueError):  # also for other objects that have a dtype
             name = repr(dtype)
     found = qint8 if name == "qint8" else DTYPES.get(name)
     if found is None and (scheme := _SCHEME_NAME.fullmatch(name)):
@@ -404,9 +404,9 @@ def as_dtype(dtype: Any) -> DType:
 
 
 def host_dtypes(has_complex: bool = False) -> dict[np.dtype[Any], DType]:
-    """The dtypes of tensors by those of NumPy arrays; without bfloat16 where ``ml_dtypes`` is not installed.
+    """The dtypes of tensors, by NumPy dtype; without bfloat16 if ``ml_dtypes`` is not installed.
 
-    The complex ones are for backends that compute with them.
+    Complex dtypes are included with ``has_complex``, for backends that compute with them.
     """
     known: dict[np.dtype[Any], DType] = {}
     for dtype in DTYPES.values():
@@ -472,7 +472,7 @@ def promote_scalar(dtype: DType, scalar: Scalar, default_float: DType) -> DType:
 
 
 def complex_of(dtype: DType) -> ComplexDType:
-    """The complex dtype whose parts hold the numbers of a float dtype.
+    """The complex dtype whose parts can hold the values of a float dtype.
 
     >>> complex_of(float16), complex_of(float64)
     (complex64, complex128)
@@ -483,9 +483,8 @@ def complex_of(dtype: DType) -> ComplexDType:
 def nearest(array: Any, dtype: np.dtype[Any]) -> Any:
     """A host array of another dtype, rounded once.
 
-    ``ml_dtypes`` makes bfloat16 of float32, to which float64 and integers are rounded first: to the odd neighbour here,
-    from which the second rounding takes the right way (Boldo and Melquiond, "Emulation of a FMA and correctly rounded
-    sums", 2008).
+    ``ml_dtypes`` converts to bfloat16 from float32. Here float64 and integers are first rounded to odd, so that the
+    second rounding is correct (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 
         >>> near = nearest(np.array([1.0 + 2.0**-8 + 2.0**-40]), np.dtype(np.float32))
         >>> near.tolist()
@@ -505,7 +504,7 @@ def nearest(array: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def rounded(number: Any, dtype: np.dtype[Any]) -> Any:
-    """A number as an element of a float dtype would be, which may overflow to infinity; anything else as it is.
+    """A number rounded to a float dtype, which may overflow to infinity; anything else is returned unchanged.
 
     >>> rounded(0.1, np.dtype(np.float16)), rounded(3, np.dtype(np.float16)), rounded("mean", np.dtype(np.float16))
     (0.0999755859375, 3, 'mean')

@@ -19,7 +19,7 @@ from backburn.base.foreign import listed, printable_lines, quoted
 class BackburnError(Exception):
     """The base class of all errors of backburn.
 
-    A message begins with the name of the function that the user called, even where a function inside it fails; see
+    A message begins with the name of the function that the user called, even if a function inside it fails; see
     :mod:`backburn.base.call_site`.
 
         >>> import backburn as bb
@@ -130,7 +130,7 @@ class ExportError(BackburnError, BufferError):
 
 
 class HostConversionError(GraphError):
-    """Another library's function converts a tensor that is being differentiated, and the derivative would lose it."""
+    """A function of another library converts a tensor under differentiation, whose derivative would be lost."""
 
 
 class CaptureError(GraphError):
@@ -161,14 +161,14 @@ class FileFormatError(BackburnError, ValueError):
     """A file is corrupt, in an unknown format, or of an unsupported version."""
 
 
-#: The most names that a hint compares with a wrong one, and the longest; comparing takes the product of two lengths.
+#: The most names that a hint compares, and their greatest length: a comparison takes the product of two lengths.
 COMPARED, LONGEST = 500, 100
 
 
 def hint_for(name: str, known: Iterable[str]) -> str:
-    """``Did you mean 'x'?`` when a known name is near ``name``, else the known names, or the first of many.
+    """``Did you mean 'x'?`` if a known name is similar to ``name``, else the known names, or the first of many.
 
-    Of more than ``COMPARED`` names those are compared that stand beside ``name`` in their order.
+    Among more than ``COMPARED`` names, only those that sort next to ``name`` are compared.
     """
     known = sorted(known)
     place = max(bisect(known, name) - COMPARED // 2, 0)

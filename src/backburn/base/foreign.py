@@ -1,8 +1,8 @@
-r"""Text that others wrote, such as names in files, as it may stand in a message, a table or a report.
+r"""Text that others wrote, such as names in files, made safe for messages, tables and reports.
 
 A terminal obeys escape characters, an override of the direction of writing shows a name as another one, and half a
 surrogate pair cannot be written at all. Text from files and folders passes :func:`printable` or :func:`quoted` before
-it is shown. Messages of our errors pass :func:`printable_lines`, so what a place forgets reaches no terminal either.
+it is shown. Messages of our errors pass :func:`printable_lines` too, in case a caller forgets.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Sequence
 MOST = 200
 #: The most letters of a message.
 MOST_LETTERS = 16_000
-#: The most tables and lists in one another that a file of settings has.
+#: The deepest nesting of tables and lists in a file of settings.
 DEPTH = 50
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: Letters and marks that take no ink, so that two names look alike, or one looks empty; ``isprintable`` has them.
+#: Invisible letters and marks: with them, names look alike or empty; ``isprintable`` accepts them.
 _NO_INK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
 def printable(text: object, most: int = MOST) -> str:
-    r"""Foreign text in one line: what is not a visible character is escaped, and the middle of a long text is left out.
+    r"""Foreign text in one line: invisible characters are escaped, and the middle of a long text is left out.
 
     >>> print(printable("a\x1b[2Jb\nc\ud800"), printable("x" * 10**6, 20))
     a\x1b[2Jb\nc\ud800 xxxxxxxx ... xxxxxxx
@@ -43,7 +43,7 @@ def quoted(name: object, most: int = MOST) -> str:
 
 
 def listed(names: Sequence[object], most: int = 20) -> str:
-    r"""The first of foreign names, and how many more there are.
+    r"""The first few of foreign names, and the number of the others.
 
     >>> print(listed(["a", "b\x1b", "c"], 2))
     a, b\x1b and 1 more
@@ -53,7 +53,7 @@ def listed(names: Sequence[object], most: int = 20) -> str:
 
 
 def printable_lines(text: str) -> str:
-    r"""Text of several lines, in which ends of lines and tabs stay, and all other invisible characters are escaped.
+    r"""Text of several lines, with all invisible characters but newlines and tabs escaped.
 
     The middle of a text of more than ``MOST_LETTERS`` letters is left out.
 
@@ -68,9 +68,9 @@ def printable_lines(text: str) -> str:
 
 
 def inert(text: str) -> str:
-    r"""Text of a model as a terminal may get it: control characters but ends of lines and tabs are escaped.
+    r"""A model's text, safe for a terminal: control characters except newlines and tabs are escaped.
 
-    Marks of the direction and joiners of letters stay, without which many languages are not written.
+    Direction marks and joiners are kept, since many languages need them.
 
     >>> print(inert("one\x1b[2J\ntwo"))
     one\x1b[2J
@@ -80,7 +80,7 @@ def inert(text: str) -> str:
 
 
 def is_deep(tree: object, most: int = DEPTH) -> bool:
-    """Whether dicts and lists lie in one another more than ``most`` deep, beyond which a walk may end the stack.
+    """Whether dicts and lists are nested more than ``most`` deep, where recursion may overflow the stack.
 
     >>> is_deep([[1], {"a": [2]}]), is_deep([[1], {"a": [2]}], 2)
     (False, True)

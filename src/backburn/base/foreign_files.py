@@ -1,7 +1,7 @@
-"""Files that others wrote: which are opened, how much memory they may take, and JSON of them.
+"""Files that others wrote: which may be opened, how much memory they may take, and parsing their JSON.
 
-A reader without another bound keeps to :func:`room`. A folder is read without leaving it: a link out of it
-is refused, whoever made it, because the file behind it is not the folder's.
+Readers without a limit of their own use :func:`room`. A link out of the folder that is read is refused, because its
+target is not part of the folder.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any
 from backburn.base.errors import BackburnError, FileFormatError
 from backburn.base.foreign import printable
 
-#: The memory that a file of any size may take: ten times its bytes, and this many more.
+#: Reading a file may take ``TIMES`` its size plus ``ROOM`` bytes of memory.
 ROOM, TIMES = 200_000_000, 10
-#: From here on a number is infinite as a float64.
+#: Numbers from here on are infinite in float64.
 MOST_FLOAT = 2**1024
-#: Half of a surrogate pair, or a whole one, as JSON escapes it.
+#: A JSON escape of a surrogate, paired or not.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-#: The most bytes that Python takes for an object, a list, an item and a quotation mark of JSON.
+#: The most bytes that Python takes per object, list, item and quotation mark of JSON.
 _COSTS = {b"{": 240, b"[": 64, b",": 40, b'"': 30}
 
 
 def room(size: int) -> int:
-    """The bytes of memory that may be made of a file of ``size`` bytes."""
+    """The bytes of memory that reading a file of ``size`` bytes may take."""
     return TIMES * size + ROOM
 
 
 def ordinary(path: Path, error: type[BackburnError] = FileFormatError) -> os.stat_result:
-    """The status of an ordinary file, read before it is opened: a pipe would wait for a writer, a device has no end.
+    """The status of an ordinary file, before it is opened: a pipe would wait for a writer, a device has no end.
 
     Raises ``error`` for anything but an ordinary file, and FileNotFoundError if there is none.
     """
@@ -45,10 +45,10 @@ def ordinary(path: Path, error: type[BackburnError] = FileFormatError) -> os.sta
 
 
 def inside(path: Path, folder: Path, error: type[BackburnError] = FileFormatError) -> Path:
-    """``path``, a file or folder below ``folder``. Raises ``error`` for one that a link leads out of it.
+    """``path``, a file or folder below ``folder``. Raises ``error`` if a link leads out of ``folder``.
 
-    Links of Hugging Face's cache, from ``snapshots/REVISION/...`` to a file right in ``blobs`` beside ``snapshots``,
-    stay in it.
+    Links in Hugging Face's cache, from ``snapshots/REVISION/...`` to a file directly in ``blobs`` beside ``snapshots``,
+    are allowed.
     """
     real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
     if real.is_relative_to(root):
@@ -69,10 +69,10 @@ def parsed(
     error: type[BackburnError] = FileFormatError,
     pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:
-    """The value of a text in JSON; errors begin with ``start``. ``pairs`` makes objects of their items.
+    """The value of a JSON text; errors begin with ``start``. ``pairs`` builds an object from its items.
 
-    Raises ``error`` for what is not JSON in UTF-8, for half of a surrogate pair, which no name has, and for values that
-    would take more memory than :func:`room`.
+    Raises ``error`` for anything but JSON in UTF-8, for an unpaired surrogate, and for values that may take more memory
+    than :func:`room`.
     """
     if sum(each * text.count(sign) for sign, each in _COSTS.items()) > room(len(text)):
         raise error(f"{start} JSON of too many values")
@@ -88,15 +88,15 @@ def parsed(
 
 
 def repeated(names: Iterable[str]) -> str:
-    """The first name that occurs again, among names that are not all different; for errors."""
+    """The first repeated name among names that are not all different, for errors."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
             return name
         seen.add(name)
-    raise AssertionError("no name is there twice")
+    raise AssertionError("no name occurs twice")
 
 
 def is_number(value: object) -> bool:
-    """Whether a value of JSON is a finite number, which an integer of 400 digits is not for a float."""
+    """Whether a JSON value is a number that is finite in float64; an integer of 400 digits is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST_FLOAT

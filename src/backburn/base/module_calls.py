@@ -1,8 +1,8 @@
-"""Calls of modules while somebody watches them: which module is running, and in which one a node was recorded.
+"""Observing calls of modules: which module is running, and in which one a node was recorded.
 
-Nothing happens, and next to nothing is paid, while :data:`WATCHERS` is empty. Otherwise :data:`CALL` holds the call
-that is running. A reverse pass follows the calls in which its nodes were recorded, so that its operations have their
-layers as well; and a replay of a recorded step is a separate call, for no module runs then.
+While :data:`WATCHERS` is empty, this costs next to nothing. Otherwise :data:`CALL` holds the running call. A reverse
+pass enters the calls in which its nodes were recorded, so that its operations have layers too. A replay of a recorded
+step is a separate call, since no module runs in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from backburn.base.errors import ArgumentError
 
-#: Numbers nodes of graphs and calls of modules, in the order in which they are made.
+#: Numbers nodes of graphs and calls of modules, in order of creation.
 next_stamp = itertools.count().__next__
 
 Kind = Literal["module", "backward", "replay"]
@@ -29,9 +29,9 @@ Kind = Literal["module", "backward", "replay"]
 class ModuleCall:
     """A call of a module, the part of a reverse pass that belongs to one, a whole reverse pass, or a replay.
 
-    ``path`` is the module's path in the outermost module of those that are being called ("" for that one, None where
-    there is no module), ``name`` its class, ``outer`` the call around it, ``stamp`` its number, and ``start`` its
-    beginning, by :func:`time.perf_counter`. Watchers may leave notes in ``notes``. ``failed`` if it ended by an error.
+    ``path`` is the module's path in the outermost module being called ("" for that one, None without a module),
+    ``name`` its class, ``outer`` the enclosing call, ``stamp`` its number, and ``start`` its time by
+    :func:`time.perf_counter`. Watchers may add to ``notes``. ``failed`` is set if an error ended the call.
     """
 
     __slots__ = ("failed", "kind", "name", "notes", "outer", "path", "paths", "stamp", "start")
@@ -49,14 +49,14 @@ class ModuleCall:
 
     @property
     def layer(self) -> str | None:
-        """The path of the innermost module that is being called."""
+        """The path of the innermost module being called."""
         call: ModuleCall | None = self
         while call is not None and call.path is None:
             call = call.outer
         return None if call is None else call.path
 
     def is_in(self, kind: Kind) -> bool:
-        """Whether it is a call of a kind, or inside of one."""
+        """Whether this is a call of ``kind``, or inside one."""
         call: ModuleCall | None = self
         while call is not None and call.kind != kind:
             call = call.outer
@@ -64,7 +64,7 @@ class ModuleCall:
 
     @property
     def chain(self) -> list[ModuleCall]:
-        """The calls of modules around this one and itself, the outermost first."""
+        """The module calls around this one, the outermost first, and this one."""
         found: list[ModuleCall] = []
         call: ModuleCall | None = self
         while call is not None:
@@ -74,26 +74,26 @@ class ModuleCall:
         return found[::-1]
 
 
-#: The paths of the modules in one, by identity.
+#: The paths of the modules in a module, by identity.
 Paths = dict[int, str]
 
 
 class Watcher:
-    """Somebody who watches calls of modules."""
+    """An observer of module calls."""
 
     def ended(self, call: ModuleCall, result: Any) -> None:
-        """Take note of the end of a call, and of its result; None where it failed, and for a reverse pass."""
+        """Called at the end of a call; ``result`` is None if it failed, and for reverse passes and replays."""
 
     def reversing(self, saved: Callable[[], Iterable[tuple[int, Any]]]) -> None:
-        """Take note of the beginning of a reverse pass; ``saved()`` are stamps of its nodes, with what each saved."""
+        """Called at the start of a reverse pass; ``saved()`` gives the stamps of its nodes, with what each saved."""
 
 
-#: The watchers, of all threads.
+#: The watchers of all threads.
 WATCHERS: list[Watcher] = []
-#: The call that is running, if somebody watches.
+#: The running call, if there are watchers.
 CALL: ContextVar[ModuleCall | None] = ContextVar("backburn_module_call", default=None)
 
-#: The most beginnings and ends of calls that a thread remembers; nodes from before have no layer.
+#: The most beginnings and ends of calls that a thread remembers; nodes recorded earlier have no layer.
 REMEMBERED = 1 << 17
 _STAMP = itemgetter(0)
 
@@ -143,14 +143,14 @@ _NOBODY = nullcontext()
 
 
 def replay_call() -> Any:
-    """A context that is a call of a replay, if somebody watches."""
+    """A context in which the replay is a call, if there are watchers."""
     return _replay() if WATCHERS else _NOBODY
 
 
 def in_layer(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which has just been called, with the layer that is running, for replays.
+    """``function``, which has just been called, wrapped so that replays run it in the present layer.
 
-    It is itself where no watcher has left a note in the call of that layer.
+    Returns ``function`` itself if no watcher has left a note in the running call.
     """
     call = CALL.get() if WATCHERS else None
     if call is None or call.layer is None or not call.notes:
@@ -172,7 +172,7 @@ def in_layer(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reverse_calls(saved: Callable[[Any], Iterable[tuple[int, Any]]], root: Any) -> Any:
-    """A context of a reverse pass, if somebody watches: with a function to call with each node's stamp; else None.
+    """A context for a reverse pass; it gives a function to call with each node's stamp, or None without watchers.
 
     ``saved(root)`` is the argument of :meth:`Watcher.reversing`.
     """
@@ -199,7 +199,7 @@ class _Reverse:
             self._leave()
 
     def visit(self, stamp: int) -> None:
-        """Continue with the node of this stamp."""
+        """Enter the calls in which the node of this stamp was recorded."""
         call = call_at(stamp)
         if call is self._last:
             return
@@ -225,14 +225,14 @@ class _Reverse:
 
 
 def call_at(stamp: int) -> ModuleCall | None:
-    """The call of a module in which the node of this stamp was recorded, if this thread did that."""
+    """The call of a module in which the node of this stamp was recorded, if this thread recorded it."""
     changes = _THREAD.changes
     i = bisect_right(changes, stamp, key=_STAMP)
     return changes[i - 1][1] if i else None
 
 
 def _run(call: ModuleCall) -> None:
-    """Let a call be the one that is running."""
+    """Make ``call`` the running one."""
     CALL.set(call)
     _note(call.stamp, call)
 
@@ -252,10 +252,10 @@ def _note(stamp: int, call: ModuleCall | None) -> None:
 
 
 def _place(module: Any, outer: ModuleCall | None) -> tuple[str, Paths]:
-    """The path of a module in the outermost one, and all paths there; it is one itself if it is in no other."""
+    """The path of a module in the outermost one, and all paths there; a module in no other is outermost itself."""
     if outer is not None and (path := outer.paths.get(id(module))) is not None:
         return path, outer.paths
     try:
         return "", {id(x): path for path, x in module.named_modules()}
-    except ArgumentError:  # such as a module that contains itself, which can be called all the same
+    except ArgumentError:  # such as a module that contains itself, which can still be called
         return "", {}

@@ -47,7 +47,7 @@ class TreeNode:
 
 
 class Leaf:
-    """A leaf, with the nodes that hold it and its key in each; ``fixed`` is the first of them that is, if any."""
+    """A leaf, with the nodes that hold it and its key in each; ``fixed`` is the first fixed node of these, if any."""
 
     __slots__ = ("fixed", "parents", "paths", "value")
 
@@ -71,9 +71,9 @@ class Leaf:
 
 
 class MutableTree:
-    """The leaves of a tree that satisfy ``wanted``, each once, in order, and all nodes above them.
+    """The leaves of a tree that satisfy ``wanted``, each once, in order, and all nodes.
 
-    Raises :class:`ArgumentError` if a container contains itself, or two places have the same path.
+    Raises :class:`ArgumentError` if a container contains itself, or two leaves have the same path.
 
         >>> tree = {"a": [1.5, "x"]}
         >>> mutable = MutableTree(tree, lambda leaf: isinstance(leaf, float))
@@ -105,13 +105,13 @@ class MutableTree:
         found: dict[int, Leaf],
         active: set[int],
     ) -> None:
-        """Note the leaves and nodes at ``value`` and below; ``active`` are the nodes on the way down."""
+        """Record the leaves and nodes at ``value`` and below; ``active`` are the ids of its ancestors."""
         kind = None if value is None else NODE_TYPES[value.__class__]
         if kind is None:
             if wanted(value):
                 leaf = found.setdefault(id(value), Leaf(value))
                 if parent is None:
-                    raise ArgumentError("a tree that is only one leaf has no place for another: put it into a list")
+                    raise ArgumentError("a tree that is a single leaf cannot be changed in place: put it into a list")
                 leaf.paths.append(path)
                 leaf.parents.append((parent, key))
                 if parent.fixed and leaf.fixed is None:
@@ -128,8 +128,8 @@ class MutableTree:
         active.discard(id(value))
 
     def remember(self) -> None:
-        """Record the present tree as unchanged; called after leaves have been replaced."""
-        #: The lists and dicts that hold children: the keys of dicts, and the values.
+        """Take the present tree as the reference of :meth:`unchanged`; call it after replacing leaves."""
+        #: The lists and dicts that hold children, each with its keys (None for a list) and values.
         self._held: list[tuple[Any, tuple[Any, ...] | None, tuple[Any, ...]]] = []
         #: Nodes of other types, with their children and other data.
         self._others: list[tuple[TreeNode, tuple[Any, ...], Any]] = []
@@ -145,9 +145,9 @@ class MutableTree:
                     self._held.append((held, None, tuple(held)))
 
     def restore(self) -> None:
-        """Put each node into its place again, where another has taken it, and what lists and dicts held.
+        """Restore the contents of lists and dicts, and put back nodes that were replaced.
 
-        Leaves elsewhere stay as they are.
+        Leaves in other nodes are not restored.
         """
         own = {id(node.value) for node in self.nodes}
         for held, keys, values in self._held:
@@ -169,7 +169,7 @@ class MutableTree:
 
     def unchanged(self) -> bool:
         """Whether every node still holds the same objects as at the last :meth:`remember`."""
-        for held, keys, values in self._held:  # without a call of Python for a node: a replay asks each time
+        for held, keys, values in self._held:  # no Python call per node: this runs before every replay
             now = held
             if keys is not None:
                 if len(held) != len(keys) or not all(map(is_, held, keys)):

@@ -1,4 +1,4 @@
-"""Reading files that others may have put there: ordinary files only, and no more of them than is meant."""
+"""Reading files that others may have written: ordinary files only, and no more bytes than allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO
 from backburn.base.errors import FileFormatError
 from backburn.base.foreign import printable
 
-#: Opening a pipe does not wait for a writer, opening a terminal does not make it ours, and links are not followed.
+#: Opening a pipe does not wait for a writer, opening a terminal does not make it the controlling terminal.
 _CAREFUL = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
@@ -19,8 +19,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
     """Open an ordinary file for reading; without ``follow`` the last part of the path may not be a link.
 
-    Raises :class:`FileFormatError` for a link, a pipe or a device, which are not read, and OSError as ``open``
-    does.
+    Raises :class:`FileFormatError` for such a link, a pipe or a device, and OSError as ``open`` does.
 
         >>> try:
         ...     open_regular("/dev/zero")
@@ -28,9 +27,9 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Binary
         ...     print(error)
         /dev/zero: not an ordinary file
     """
-    if not follow and os.path.islink(path):  # where the system has no flag for it, too
+    if not follow and os.path.islink(path):  # also on systems without the flag
         raise FileFormatError(f"{printable(os.fspath(path))}: this is a link, which is not followed in this folder")
-    # What the name means may change between a look at it and its opening, so that the open file is asked.
+    # The path may point elsewhere between a check and the opening, so the open file is checked.
     number = os.open(path, _CAREFUL | (0 if follow else _NO_LINK))
     try:
         mode = os.fstat(number).st_mode

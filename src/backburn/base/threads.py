@@ -12,12 +12,11 @@ _followers: list[Callable[[int], object]] = []
 
 
 def set_num_threads(count: int) -> None:
-    """Let backends compute with ``count`` threads on the host from now on, the calling one among them.
+    """Make backends compute with ``count`` threads on the host from now on, including the calling one.
 
-    It holds for the whole process, for backends that are loaded later too. The NumPy backend takes them for large
-    arrays, and its BLAS library for matrix products. Without a call, the environment and the processors decide: see
-    "Threads" in *Getting started*. Work on a GPU is not concerned. Raises :class:`ArgumentError` unless it is an
-    integer from 1 on.
+    The setting holds for the whole process, including backends loaded later. The NumPy backend uses the threads for
+    large arrays, and its BLAS library for matrix products. For the default see "Threads" in *Getting started*. Work on
+    a GPU is not affected. Raises :class:`ArgumentError` unless ``count`` is a positive integer.
 
         >>> import backburn as bb
         >>> bb.set_num_threads(1)
@@ -40,7 +39,7 @@ def chosen() -> int | None:
 
 
 def follow(apply: Callable[[int], object]) -> None:
-    """Call ``apply`` with every number that :func:`set_num_threads` is given, and with the present one if there is one.
+    """Call ``apply`` with the number last given to :func:`set_num_threads`, if any, and with every later one.
 
     A backend calls it if its library has a thread pool.
 

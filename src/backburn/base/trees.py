@@ -8,7 +8,7 @@ None is a node without children; everything else is a leaf. :func:`flatten` spli
     >>> leaves, unflatten(structure, [10.0, 20.0])
     ([1.0, 2.0], {'w': [10.0, 20.0], 'b': None})
 
-A leaf's path is its keys joined by dots, such as ``"layers.0.weight"``. A value may stand in several places of a tree;
+A leaf's path is its keys joined by dots, such as ``"layers.0.weight"``. A value may occur at several paths of a tree;
 a container that contains itself is refused.
 """
 
@@ -25,7 +25,7 @@ from backburn.base.errors import ArgumentError
 
 T = TypeVar("T")
 
-#: The children of a node, a key for each of them, and what else is needed to make the node again.
+#: The children of a node, a key for each of them, and what else is needed to rebuild the node.
 Parts = tuple[Sequence[Any], Sequence[Any], Any]
 
 
@@ -36,8 +36,8 @@ class NodeType:
     ``flatten(node)`` is ``(children, keys, rest)``, ``unflatten(children, keys, rest)`` the node. ``put(node, key,
     child)`` replaces a child of a mutable node, and is None for immutable types. ``members(node)`` is a live view of
     the objects that contain the children, whose identity reveals changes; ``containers(node)`` are the lists and dicts
-    that hold these as long as the node lives, which can be compared without a call for each node. With ``shares``, one
-    object in two places of a node is one leaf.
+    that hold these for the node's lifetime, so that they can be compared without a call per node. With ``shares``, an
+    object that occurs twice below a node is one leaf.
     """
 
     flatten: Callable[[Any], Parts]
@@ -52,7 +52,7 @@ _NODES: dict[type, NodeType] = {}
 
 
 class _NodeTypes(dict[type, NodeType | None]):
-    """The node type of each class, found when it is first asked for."""
+    """The node type of each class, found on first access."""
 
     def __missing__(self, cls: type) -> NodeType | None:
         return self.setdefault(cls, _find(cls))
@@ -147,11 +147,11 @@ class Structure:
 
 
 class _Again:
-    """The class in the structure of a leaf that stands in another place of a node that shares; its key is which."""
+    """The class in the structure of a leaf that occurs again in a node that shares; its key is that leaf's number."""
 
 
 class _Constant:
-    """The class in the structure of what belongs to the structure in a node that shares, though it is a leaf."""
+    """The class in the structure of a leaf, in a node that shares, that is part of the structure (``is_constant``)."""
 
 
 LEAF = Structure(None, (), None, ())
@@ -167,7 +167,7 @@ def difference(a: Structure, b: Structure, path: str = "") -> str | None:
         return f"{where}, one tree has {_called(a)} and the other {_called(b)}"
     if a.keys != b.keys:
         if a.cls is _Again:
-            return f"{where}, the trees have leaves of different other places"
+            return f"{where}, the trees repeat different leaves"
         if len(a.keys) != len(b.keys) and a.cls is not None and issubclass(a.cls, (list, tuple)):
             return f"{where}, one {a.cls.__name__} has the length {len(a.keys)} and the other {len(b.keys)}"
         only = [[k for k in x.keys if k not in y.keys] for x, y in ((a, b), (b, a))]
@@ -191,7 +191,7 @@ def _equal(a: Structure, b: Structure) -> bool:
 
 
 def same_constants(a: Structure, b: Structure) -> bool:
-    """Whether the same leaves belong to both structures (``is_constant`` of :func:`flatten`), in the same places."""
+    """Whether the same leaves belong to both structures (``is_constant`` of :func:`flatten`), at the same paths."""
     if a.cls is not b.cls or len(a.children) != len(b.children):
         return False
     return a.rest is b.rest if a.cls is _Constant else all(map(same_constants, a.children, b.children))
@@ -201,7 +201,7 @@ def _called(structure: Structure) -> str:
     if structure.cls is None:
         return "a leaf"
     if structure.cls is _Again:
-        return "a leaf that stands in another place, too"
+        return "a leaf that also occurs elsewhere"
     if structure.cls is _Constant:
         return "a constant"
     return "None" if structure.cls is type(None) else f"a {structure.cls.__name__}"
@@ -211,13 +211,13 @@ _NUMBERS = (int, float, complex)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equality by identity first, since what a node keeps may refuse to be compared; 1, 1.0 and True are different."""
+    """Equality, by identity first, since a node's data may refuse comparison; 1, 1.0 and True are different."""
     if a is b:
         return True
     if isinstance(a, dict) and isinstance(b, dict):
         if a.keys() != b.keys():
             return False
-        for k, x in a.items():  # noqa: SIM110 (most are one object, which needs no call)
+        for k, x in a.items():  # noqa: SIM110 (most are identical, which needs no call)
             if x is not b[k] and not same(x, b[k]):
                 return False
         return True
@@ -225,7 +225,7 @@ def same(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(same, a, b))
     try:
         if isinstance(a, _NUMBERS) or isinstance(b, _NUMBERS):
-            return a.__class__ is b.__class__ and repr(a) == repr(b)  # which also tells 0.0 from -0.0
+            return a.__class__ is b.__class__ and repr(a) == repr(b)  # also distinguishes 0.0 from -0.0
         return bool(a == b)
     except Exception:
         return False
@@ -244,14 +244,14 @@ def flatten(
 ) -> tuple[list[Any], Structure]:
     """The leaves of ``tree`` in order, and its structure.
 
-    ``is_leaf`` declares further values, also nodes, to be leaves; ``is_constant`` declares leaves of a node that shares
-    to belong to its structure. Raises :class:`ArgumentError` if a container contains itself.
+    ``is_leaf`` makes further values leaves, even nodes; ``is_constant`` makes leaves of a node that shares part of the
+    structure. Raises :class:`ArgumentError` if a container contains itself.
     """
     leaves: list[Any] = []
     return leaves, _visit(tree, leaves, is_leaf, is_constant)
 
 
-#: Leaves of these types may be one object by chance.
+#: Equal leaves of these types may be the same object by chance.
 _PLAIN = (int, float, complex, str, bytes)
 
 
@@ -284,9 +284,9 @@ def _visit_node(
 ) -> Structure:
     """The structure of a node.
 
-    Inside a node that shares, ``known`` says which of its leaves an object is.
+    Inside a node that shares, ``known`` maps the id of an object to the number of its leaf.
     """
-    # Not a function inside flatten: one that calls itself is a reference cycle, and keeps the leaves alive with it.
+    # Not a closure of flatten: a recursive closure is a reference cycle, which would keep the leaves alive.
     if id(value) in active:
         raise cyclic(value)
     active.add(id(value))
@@ -298,7 +298,7 @@ def _visit_node(
     except (TypeError, ValueError) as error:
         raise _ill_registered(value) from error
     if known is None and node.shares and sharing:
-        known = {0: len(leaves)}  # no object's id: where its leaves begin
+        known = {0: len(leaves)}  # 0 is no object's id: the number of its first leaf
     visited = []
     for child in children:
         kind = NODE_TYPES[child.__class__]
@@ -334,7 +334,7 @@ def cyclic(node: Any) -> ArgumentError:
     """The error for a container that contains itself."""
     return ArgumentError(
         f"the tree is cyclic: a {type(node).__name__} contains itself, so that its leaves have no end. "
-        f"Keep the way back up out of the tree"
+        f"Keep references to ancestors out of the tree"
     )
 
 
@@ -348,7 +348,7 @@ def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
 
 
 def _build(structure: Structure, remaining: Iterator[Any], known: list[Any] | None) -> Any:
-    """A tree of this structure with the next leaves; ``known`` are those of a node that shares so far."""
+    """A tree of this structure with the next leaves; ``known`` are the previous ones of a node that shares."""
     cls = structure.cls
     if cls is type(None):
         return None
@@ -393,9 +393,9 @@ def flatten_like(
     is_leaf: Callable[[Any], bool] | None = None,
     is_constant: Callable[[Any], bool] | None = None,
 ) -> list[Any]:
-    """The leaves of ``tree``, which must have ``structure``; the error of ``operation`` names the path where not.
+    """The leaves of ``tree``, which must have ``structure``; else the error, for ``operation``, names the path.
 
-    The entries of a dict may come in any order; the leaves come in that of ``structure``.
+    The entries of a dict may be in any order; the leaves are in that of ``structure``.
     """
     leaves, found = flatten(tree, is_leaf, is_constant)
     if difference(structure, found):
@@ -406,7 +406,7 @@ def flatten_like(
 
 
 def _reorder_like(like: Structure, found: Structure, leaves: list[Any]) -> tuple[Structure, list[Any]]:
-    """A tree with the entries of its dicts in the order in which ``like`` has them."""
+    """A tree with the entries of its dicts in the order of ``like``."""
     if found.cls is not like.cls or found.cls in (None, _Again, _Constant) or set(found.keys) != set(like.keys):
         return found, leaves
     start, parts = 0, {}
@@ -460,7 +460,7 @@ def _flatten_dict(node: dict[Any, Any]) -> Parts:
 
 def _unflatten_dict(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Any:
     items = dict(zip(keys, children, strict=True))
-    return items if rest is dict else rest(items)  # not of pairs, which a Counter would count
+    return items if rest is dict else rest(items)  # not from pairs, which a Counter would count
 
 
 def _put_item(node: Any, key: Any, child: Any) -> None:
@@ -486,7 +486,7 @@ def _dataclass_node(cls: type) -> NodeType:
         return [getattr(node, n) for n in names], names, (type(node), kept)
 
     def unflatten_fields(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Any:
-        # Not through __init__: a field may have no argument there, and leaves of another kind may not pass its checks.
+        # Not through __init__: it may not take every field, and may refuse other types of leaves.
         made = object.__new__(rest[0])
         for name, value in [*zip(keys, children, strict=True), *rest[1].items()]:
             object.__setattr__(made, name, value)
@@ -497,7 +497,7 @@ def _dataclass_node(cls: type) -> NodeType:
 
 
 def _extra_attributes(node: Any, fields: set[str]) -> dict[str, Any]:
-    """The attributes that are not fields, but for those that Python sets or computes again. Arrays are refused."""
+    """The attributes that are not fields, except those that Python sets or recomputes. Arrays are refused."""
     others: dict[str, Any] = {}
     for name, value in vars(node).items():
         if name in fields or name.startswith("__") or isinstance(getattr(type(node), name, None), cached_property):

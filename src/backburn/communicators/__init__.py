@@ -1,6 +1,6 @@
-"""Processes that compute together: the protocol of their communication, and what implements it.
+"""Communication of the processes of a program: the protocol and its implementations.
 
-``local`` is a program of one process, ``mpi`` one that ``backburn launch``, ``mpiexec`` or ``srun`` started.
+``local`` is a program of one process, ``mpi`` one started by ``backburn launch``, ``mpiexec`` or ``srun``.
 """
 
 from backburn.communicators.loading import load_communicator

@@ -13,12 +13,12 @@ from typing import Any
 
 from backburn.base.errors import CommunicationError
 
-#: Packages whose versions may change numbers.
+#: Packages whose versions may change results.
 PACKAGES = ("numpy", "ml_dtypes", "mpi4py", "cupy")
 
 
 def check_agreement(gather_objects: Callable[[object], list[Any]], facts: Mapping[str, object]) -> None:
-    """Raise on all processes unless ``facts`` are the same on all: the first that differs is named with its ranks.
+    """Raise on all processes unless ``facts`` are the same on all; the error names the first that differs, by rank.
 
     ``gather_objects`` is that of a communicator. Raises :class:`CommunicationError`.
 
@@ -49,7 +49,7 @@ def by_rank(values: Sequence[Any]) -> str:
 
 
 def libraries() -> dict[str, object]:
-    """The versions and the code that may change numbers: Python, packages, the machine, backburn and the program."""
+    """The versions and the code that may change results: Python, packages, the machine, backburn and the program."""
     found: dict[str, object] = {"Python": platform.python_version(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
@@ -65,7 +65,7 @@ def libraries() -> dict[str, object]:
 
 @cache
 def code_digest() -> str:
-    """A digest of the sources of backburn, which are read once."""
+    """A digest of backburn's sources, which are read once."""
     root, found = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         found.update(path.relative_to(root).as_posix().encode())
@@ -78,5 +78,5 @@ def _digest(value: object) -> bytes:
 
 
 def order_digest(operation: str, facts: object, line: str) -> bytes:
-    """The eight bytes that stand for a collective in the order check."""
+    """The eight bytes that represent a collective in the order check."""
     return _digest((operation, facts, line))

@@ -1,7 +1,7 @@
-"""``Count``: one process of as many as you like, which sends nothing: its bytes are counted and its time is predicted.
+"""``Count``: one process of any number, which sends nothing: its bytes are counted and its time is predicted.
 
-Every buffer is one element that stands for all, and what is received is zeros. With a backend that has no values either
-a step of one process of thousands is followed in the memory of a laptop.
+Every buffer is one element broadcast to its shape, and received values are zeros. With the backend without values, a
+step of one of thousands of processes can be simulated in the memory of a laptop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Link:
     rate: float
 
     def seconds(self, messages: float, size: float) -> float:
-        """The time of ``messages`` that one process sends one after the other, of ``size`` bytes together."""
+        """The time to send ``messages`` sequentially, with ``size`` bytes in total."""
         return messages * self.latency + size / self.rate
 
 
@@ -43,9 +43,9 @@ FAR = Link(10e-6, 3e9)
 
 @dataclass
 class Counted:
-    """Bytes and calls of a process by kind of collective, and the seconds that they are predicted to take.
+    """Bytes and calls of a process by kind of collective, and their predicted time in seconds.
 
-    ``sent`` counts bytes that leave the process, whatever route they take.
+    ``sent`` counts bytes that leave the process by any route.
     """
 
     sent: Counter[str] = field(default_factory=Counter)
@@ -58,7 +58,7 @@ class Counted:
         return sum(self.sent.values())
 
     def clear(self) -> None:
-        """Forget all."""
+        """Set all counts to 0."""
         self.sent.clear()
         self.calls.clear()
         self.seconds = 0.0
@@ -67,12 +67,11 @@ class Counted:
 class Count:
     """Process ``rank`` of ``size``, alone: it sends nothing, counts its bytes and predicts its time.
 
-    ``per_node`` processes are on each node, by rank; all of them by default. Inside of a node messages take ``near``,
-    and between nodes ``far``, whose rate the processes of a node share. A collective goes through both one after the
-    other: first inside of the node, then between nodes. ``counted`` is shared with the communicators that
-    :meth:`split` makes.
+    ``per_node`` consecutive ranks are on each node; all of them by default. Messages within a node take the link
+    ``near``, and between nodes ``far``, whose rate the processes of a node share. A collective first runs within nodes,
+    then between them. ``counted`` is shared with the communicators from :meth:`split`.
 
-    Raises :class:`ArgumentError` for a rank that there is not, and for fewer than one process, or one for a node.
+    Raises :class:`ArgumentError` for a rank out of range, and for fewer than one process in all or per node.
 
     >>> comm = Count(1000, per_node=8)
     >>> gradients = comm.empty(None, (1_000_000,), "float32")
@@ -94,7 +93,7 @@ class Count:
         counted: Counted | None = None,
         ranks: Sequence[int] | None = None,
     ) -> None:
-        """``ranks`` are the numbers in the whole program of the processes; by default these are all."""
+        """``ranks`` are the ranks of these processes in the whole program; by default ``range(size)``."""
         if size < 1 or not 0 <= rank < size or (per_node is not None and per_node < 1):
             raise ArgumentError(f"count: there is no rank {rank} of {size} processes, {per_node or size} for each node")
         self.size = size
@@ -106,11 +105,11 @@ class Count:
         self.ranks = range(size) if ranks is None else ranks
         node = self.ranks[rank] // self.per_node
         on_node = [r for r, number in enumerate(self.ranks) if number // self.per_node == node]
-        #: The processes of this node, of those that this communicator has.
+        #: The processes of this communicator that are on this node.
         self.on_node = range(on_node[0], on_node[-1] + 1) if len(on_node) == on_node[-1] - on_node[0] + 1 else on_node
 
     def split(self, colors: Sequence[int]) -> Count:
-        """The processes of this one's color."""
+        """The communicator of the processes with this one's color."""
         chosen = [r for r in range(self.size) if colors[r] == colors[self.rank]]
         return Count(
             len(chosen), chosen.index(self.rank), per_node=self.per_node, near=self.near, far=self.far,
@@ -118,17 +117,17 @@ class Count:
         )  # fmt: skip
 
     def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
-        """A buffer that takes the memory of a primitive of backend ``k``, or none without a backend."""
+        """A buffer that holds the memory of a primitive of backend ``k``, or none without a backend."""
         known = as_dtype(dtype)
         return _buffer(tuple(shape), known.dtype, None if k is None else k.zeros(tuple(shape), known))
 
     def to_buffer(self, k: Any, x: Any, /, *, own: bool = False) -> Buffer:
-        """A buffer of the shape and dtype of a primitive, in its memory unless ``own`` is true."""
+        """A buffer of the shape and dtype of a primitive, with its memory unless ``own`` is true."""
         dtype = k.dtype(x)
         return self.empty(k, x.shape, dtype) if own else _buffer(tuple(x.shape), dtype.dtype, x)
 
     def from_buffer(self, k: Any, buffer: Buffer, /) -> Any:
-        """A primitive in the memory of a buffer, or of zeros for a part of one."""
+        """The primitive that a buffer holds, or zeros for a part of a buffer."""
         held, shape = buffer.held, tuple(buffer.shape)
         if held is not None and tuple(held.shape) == shape:
             return held
@@ -145,12 +144,12 @@ class Count:
         self._exchange("all_gather", [send.nbytes] * self.size)
 
     def all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> None:
-        """Count what goes to every other process."""
+        """Count the bytes sent to every other process."""
         check_lists("all_to_all", self.size, send, receive)
         self._exchange("all_to_all", [x.nbytes for x in send])
 
     def start_all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Done:
-        """Count as :meth:`all_to_all` does: no time is hidden behind what is computed meanwhile."""
+        """Count as :meth:`all_to_all` does: no overlap with computation is assumed."""
         self.all_to_all(send, receive)
         return Done()
 
@@ -159,7 +158,7 @@ class Count:
         return True
 
     def all_reduce(self, buffer: Buffer) -> None:
-        """Count what a reduction and a distribution of the parts send: twice the buffer, but for this rank's part."""
+        """Count a reduce-scatter and an all-gather: twice the buffer without this rank's part."""
         share = buffer.nbytes / self.size
         near, nodes = len(self.on_node), math.ceil(self.size / len(self.on_node))
         seconds = self.near.seconds(2 * _rounds(near), 2 * share * self.size * (near - 1) / near)
@@ -167,7 +166,7 @@ class Count:
         self._add("all_reduce", round(2 * share * (self.size - 1)), seconds)
 
     def broadcast(self, buffer: Buffer, root: int) -> None:
-        """Count the buffer once: every process but the last ones of a tree receives and sends it on."""
+        """Count the buffer once: in a tree, every process but the leaves passes it on."""
         check_root(root, self.size)
         near, nodes = len(self.on_node), math.ceil(self.size / len(self.on_node))
         passed_on = buffer.nbytes if self.size > 1 else 0
@@ -175,7 +174,7 @@ class Count:
         self._add("broadcast", passed_on, seconds + self.far.seconds(_rounds(nodes), buffer.nbytes * (nodes > 1)))
 
     def gather_objects(self, value: object) -> list[Any]:
-        """The value of this process for every one; its few bytes are not counted, its rounds are."""
+        """The value of this process for every rank; the rounds are counted, the few bytes are not."""
         self._rounds_of("gather_objects")
         return [value] * self.size
 
@@ -189,13 +188,13 @@ class Count:
         raise SystemExit(1)
 
     def _exchange(self, kind: str, sizes: Sequence[int]) -> None:
-        """Count messages to every other process, of which there is none where there is nothing to send."""
+        """Count messages to every other process; empty ones are not sent."""
         near = [sizes[r] for r in self.on_node if r != self.rank]
         size = sum(sizes) - sizes[self.rank]
         messages = sum(map(bool, sizes)) - bool(sizes[self.rank])
         near_size, near_messages = sum(near), sum(map(bool, near))
         seconds = self.near.seconds(near_messages, near_size)
-        share = len(self.on_node)  # the processes of a node use its connection together
+        share = len(self.on_node)  # the processes of a node share its connection
         self._add(kind, size, seconds + self.far.seconds(messages - near_messages, (size - near_size) * share))
 
     def _rounds_of(self, kind: str) -> None:
@@ -210,7 +209,7 @@ class Count:
 
 
 class _Buffer(np.ndarray[Any, np.dtype[Any]]):
-    """An array whose elements are all the same one. With its parts, it keeps the memory that it would take."""
+    """An array whose elements share memory. It and its parts keep alive the primitive ``held``."""
 
     held: Any
 
@@ -225,7 +224,7 @@ def _buffer(shape: tuple[int, ...], dtype: np.dtype[Any], held: Any) -> _Buffer:
 
 
 def _rounds(processes: int) -> int:
-    """How often a message is passed on until every process has it."""
+    """The rounds until a message has reached every process."""
     return math.ceil(math.log2(processes)) if processes > 1 else 0
 
 
@@ -233,13 +232,13 @@ _world: list[Count] = []
 
 
 def world() -> Count:
-    """The communicator that ``comm=count`` means: of one process, unless :func:`counting` has chosen another."""
+    """The communicator for ``comm=count``: that of :func:`counting`, else one of a single process."""
     return _world[-1] if _world else Count()
 
 
 @contextmanager
 def counting(comm: Count) -> Iterator[Count]:
-    """``comm=count`` means this communicator inside of the block.
+    """Use a communicator for ``comm=count`` inside the block.
 
     >>> with counting(Count(8, rank=3)):
     ...     world().rank, world().size

@@ -1,4 +1,4 @@
-"""Files that the processes of ``backburn launch`` leave for it in a folder, one for each rank and fact."""
+"""Files that processes write for ``backburn launch``, one per rank and fact."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from backburn.communicators.ranks import launched
 
-#: The variable with the folder.
+#: The environment variable with the folder.
 LAUNCH_FOLDER = "_BACKBURN_LAUNCH_FOLDER"
-#: Facts: communication has begun; the program has come to its end; why the rank ends the job; how its process ended;
-#: its stack when a signal killed it.
+#: Facts: communication has begun; the program has finished; why the rank ends the job; how its process ended; its stack
+#: when a signal killed it.
 STARTED, FINISHED, MESSAGE, ENDED, STACK = "started", "finished", "message", "ended", "stack"
 
 
 class Message(NamedTuple):
-    """Why a rank ends the job, after the traceback of an exception, if there was one; times are monotonic."""
+    """Why a rank ends the job, with a monotonic time, and the traceback of an exception, if any."""
 
     time: int
     text: str
@@ -26,7 +26,7 @@ class Message(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The exit status of a rank's process; the negative number of the signal that ended it."""
+    """The exit status of a rank's process; negative for the signal that ended it."""
 
     time: int
     status: int
@@ -39,21 +39,21 @@ def left(fact: str, rank: int) -> Path | None:
 
 
 def leave(fact: str, rank: int, content: tuple[Any, ...] = ()) -> bool:
-    """Leave a fact, and tell whether a launcher will read it."""
+    """Write a fact. Returns whether a launcher will read it."""
     path = left(fact, rank)
     if path is None:
         return False
     path.with_suffix(".new").write_text(json.dumps(content), "utf-8")
-    path.with_suffix(".new").replace(path)  # at once
+    path.with_suffix(".new").replace(path)  # atomically
     return True
 
 
 def leave_message(rank: int, text: str, trace: str = "") -> bool:
-    """Leave the reason why a rank ends the job, which the launcher prints once for all ranks that say the same."""
+    """Write why a rank ends the job; the launcher prints equal reasons of several ranks once."""
     return leave(MESSAGE, rank, Message(time.monotonic_ns(), text, trace))
 
 
 def leave_error(text: str) -> bool:
-    """Leave the error with which a command ends on this rank; False where nobody has launched it."""
+    """Write the error with which a command ends on this rank; False if it was not launched."""
     place = launched()
     return place is not None and leave_message(place[0], text)

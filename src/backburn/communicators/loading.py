@@ -1,4 +1,4 @@
-"""Communicators by name: those that are included, and those of the entry-point group ``backburn.communicators``."""
+"""Communicators by name: the built-in ones, and those of the entry-point group ``backburn.communicators``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BUILT_IN = {
 
 
 def load_communicator(name: str, **options: Any) -> Communicator:
-    """The communicator of all processes of this program, by name; options go to what makes it.
+    """The communicator of all processes of this program, by name; its factory gets the options.
 
         >>> comm = load_communicator("local")
         >>> comm.rank, comm.size
         (0, 1)
 
-    Raises :class:`SpecError` for a name that nothing goes by and for options that it does not take, and
-    :class:`BackendUnavailableError` where a library that it needs is missing.
+    Raises :class:`SpecError` for an unknown name and for options that the factory does not take, and
+    :class:`BackendUnavailableError` if a library that it needs is missing.
     """
     targets = _targets()
     if name not in targets:

@@ -65,7 +65,7 @@ class Local:
         return Done()
 
     def can_reduce(self, buffer: Buffer) -> bool:
-        """True: there is nothing to add."""
+        """True: nothing needs to be added."""
         return True
 
     def all_reduce(self, buffer: Buffer) -> None:
@@ -89,20 +89,20 @@ class Local:
 
 
 class Done:
-    """A collective that was finished when it began."""
+    """A collective that has already finished."""
 
     def wait(self) -> None:
         """Return at once."""
 
 
 def empty_array(k: Any, shape: Sequence[int], dtype: DType) -> Any:
-    """An array without values: one of ``k``, which may reuse memory, where its primitives are arrays."""
+    """An uninitialized array: one of ``k``, which may reuse memory, if its primitives are arrays."""
     found = k.empty(tuple(shape), dtype)
     return found if isinstance(found, np.ndarray) else np.empty(tuple(shape), dtype.dtype)
 
 
 def host_array(k: Any, x: Any, own: bool) -> Any:
-    """The values of a primitive as a contiguous NumPy array: its memory where it is one, unless it is to be written."""
+    """The values of a primitive as a contiguous NumPy array: its own memory if possible, unless ``own`` is true."""
     if not isinstance(x, np.ndarray):
         x = k.to_numpy(x)
     elif own:
@@ -115,7 +115,7 @@ _of_arrays: dict[type, bool] = {}
 
 
 def from_host_array(k: Any, array: Any) -> Any:
-    """A primitive with the values of an array: the array itself, where the primitives of ``k`` are NumPy arrays."""
+    """A primitive with the values of an array: the array itself if the primitives of ``k`` are NumPy arrays."""
     known = _of_arrays.get(type(k))
     if known is None or getattr(k, "wrapped", None) is not None:
         known = isinstance(k.zeros((0,), k.float_dtype), np.ndarray)

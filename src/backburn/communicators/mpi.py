@@ -1,6 +1,6 @@
-"""``Mpi``: the processes that ``mpiexec``, ``srun`` or ``backburn launch`` started, by mpi4py.
+"""``Mpi``: the processes that ``mpiexec``, ``srun`` or ``backburn launch`` started, through mpi4py.
 
-MPI is initialized by :func:`world`, not by an import. Buffers are NumPy arrays, sent from and received where they lie.
+MPI is initialized by :func:`world`, not by an import. Buffers are NumPy arrays, which are sent and filled in place.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ prepare_mpi()
 try:
     import mpi4py
 
-    mpi4py.rc.initialize = False  # in `world`, with a limit of time
-    mpi4py.rc.finalize = False  # by the watchdog, when all ranks have come to their end
+    mpi4py.rc.initialize = False  # `world` does so, with a time limit
+    mpi4py.rc.finalize = False  # the watchdog does so, when all ranks have ended
     from mpi4py import MPI
 except (ImportError, RuntimeError) as cause:
     raise BackendUnavailableError(
@@ -36,24 +36,24 @@ except (ImportError, RuntimeError) as cause:
         f"pip install backburn[mpi-local]"
     ) from cause
 
-#: Dtypes for which MPI has no type, or not everywhere, are moved as integers of their size: float16, bfloat16 and bool,
-#: by NumPy's letters for them, which are read faster than names.
+#: Dtypes that some implementations of MPI lack are sent as integers of their size: float16, bfloat16 and bool, by
+#: NumPy's type characters, which are faster to read than names.
 _MOVED_AS = {"e": np.dtype("uint16"), "E": np.dtype("uint16"), "?": np.dtype("uint8")}
 
 
 class Mpi:
     """The processes of an MPI communicator.
 
-    A collective that waits for longer than ``timeout`` seconds ends the job, and says which ranks are missing and what
-    they do instead. With ``check`` every collective is compared on all ranks before it runs: operation, shape, dtype
-    and the line that calls it. Raises :class:`CommunicationError` then, where they differ; for a collective after one
-    that an exception interrupted; in a process that was forked from a rank; and where MPI reports an error.
+    A collective that waits for longer than ``timeout`` seconds ends the job, and reports which ranks are missing and
+    what they do instead. With ``check``, every collective is compared on all ranks before it runs: operation, shape,
+    dtype and the calling line. Raises :class:`CommunicationError` if these differ, for a collective after one that an
+    exception interrupted, in a process that was forked from a rank, and if MPI reports an error.
     """
 
     name = "mpi"
 
     def __init__(self, comm: Any, watchdog: Watchdog, key: str, timeout: float, check: bool) -> None:
-        """Around an ``mpi4py.MPI.Comm``, which nothing else uses."""
+        """Around an ``mpi4py.MPI.Comm`` that nothing else uses."""
         self._comm = comm
         self._watchdog = watchdog
         self._splits = 0
@@ -88,7 +88,7 @@ class Mpi:
 
     def add(self, x: Buffer, y: Buffer, total: Buffer) -> None:
         """Fill ``total`` with the sum of two arrays."""
-        with np.errstate(all="ignore"):  # the sum of an infinity and another one is a NaN, as in operations
+        with np.errstate(all="ignore"):  # inf - inf is NaN, as in operations
             np.add(x, y, out=total)
 
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
@@ -133,7 +133,7 @@ class Mpi:
         return buffer.dtype.char not in _MOVED_AS
 
     def all_reduce(self, buffer: Buffer) -> None:
-        """Replace a buffer by its sum over the processes, as MPI's ``Allreduce`` adds it up."""
+        """Replace a buffer by its sum over the processes, in the order of MPI's ``Allreduce``."""
         if not self.can_reduce(buffer):
             raise Unsupported(f"all_reduce: MPI does not add {buffer.dtype.name}; sums in a fixed order do")
         self._run("all_reduce", buffer, self._comm.Allreduce, MPI.IN_PLACE, buffer)
@@ -156,7 +156,7 @@ class Mpi:
         self._watchdog.abort(message)
 
     def _run(self, operation: str, facts: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function that may wait for other processes; ``facts`` are what all must agree on."""
+        """Call a function that may wait for other processes; all must agree on ``facts``."""
         watchdog = self._watchdog
         number = watchdog.enter(self, operation)
         try:
@@ -167,8 +167,8 @@ class Mpi:
             watchdog.interrupted(operation, error)
             if isinstance(error, MPI.Exception):
                 raise CommunicationError(
-                    f"MPI reports an error of {operation}: {error}. Ranks that are out of step are one cause; with "
-                    f"check=true every collective is compared"
+                    f"MPI reports an error of {operation}: {error}. Ranks may be out of step; check=true compares "
+                    f"every collective"
                 ) from error
             raise
         watchdog.waiting = None
@@ -191,7 +191,7 @@ class Mpi:
 
 
 class Exchange:
-    """Messages on their way."""
+    """Messages in transit."""
 
     def __init__(self, comm: Mpi, requests: list[Any], buffers: Any) -> None:
         """With the buffers, which must live until the messages have arrived."""
@@ -216,7 +216,7 @@ class Exchange:
 
 
 def _moved(buffer: Any) -> Any:
-    """A buffer as MPI moves it."""
+    """A buffer in a dtype that MPI has."""
     other = _MOVED_AS.get(buffer.dtype.char)
     return buffer if other is None else buffer.view(other)
 
@@ -243,7 +243,7 @@ class _Post:
 
     def abort(self, status: int) -> NoReturn:
         MPI.COMM_WORLD.Abort(status)
-        os._exit(status)  # where Abort returns before the launcher ends this process
+        os._exit(status)  # if Abort returns before the launcher ends this process
 
     def finish(self) -> None:
         MPI.Request.Waitall(self._sent)
@@ -255,7 +255,7 @@ def _wait_until_all_ranks_have_started(timeout: float) -> None:
     if MPI.Is_initialized():
         return
     several = (launched() or (0, 1))[1] > 1
-    if several:  # a timer that needs no interpreter, which MPI keeps locked here
+    if several:  # a timer that works while MPI holds the interpreter lock
         faulthandler.dump_traceback_later(timeout, exit=True)
     MPI.Init_thread(MPI.THREAD_MULTIPLE)
     if several:
@@ -269,9 +269,9 @@ _worlds: dict[tuple[float, bool], Mpi] = {}
 def world(*, timeout: float = TIMEOUT, check: bool = False) -> Mpi:
     """The communicator of all processes of this program; the same object for the same options.
 
-    ``timeout`` is how many seconds a collective may wait, and ``check`` turns the order check on. The first call
-    compares versions and code, and raises :class:`CommunicationError` for ranks that differ. All processes call it
-    with the same options.
+    ``timeout`` is the number of seconds that a collective may wait, and ``check`` enables the order check. The first
+    call compares versions and code, and raises :class:`CommunicationError` for ranks that differ. All processes must
+    call it with the same options.
     """
     given: object = timeout
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:

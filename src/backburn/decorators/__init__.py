@@ -1,7 +1,7 @@
-"""Decorators that leave numbers as they are.
+"""Decorators that change how operations run, not what they compute.
 
 ``Profile`` measures operations, ``Trace`` keeps a timeline of them, ``Capture`` records and replays them;
-:mod:`backburn.decorators.sharding` has ``Sharded``, which computes them on parts.
+:mod:`backburn.decorators.sharding` has ``Sharded``, which computes them shard by shard.
 """
 
 from backburn.decorators.capture.recorder import Capture

@@ -22,10 +22,10 @@ class Cost:
 class Profile(Wrapper):
     """A backend that measures the operations of ``wrapped``: how often each is called, and how long it takes.
 
-    Models, data and results are those of the wrapped backend, so that a program is profiled by one word in its
-    configuration: ``autodiff(profile(numpy))`` instead of ``autodiff(numpy)``, where reverse passes and optimizers are
-    measured too. The time of an operation ends when its result is there: the backend is synchronized after each, so
-    that on an asynchronous device the sum is more than the program takes without a profile. Formulas that a backend
+    Models, data and results are those of the wrapped backend, so that only the spec of a program changes:
+    ``autodiff(profile(numpy))`` instead of ``autodiff(numpy)``. Reverse passes and optimizers are measured too. The
+    backend is synchronized after each operation, so on an asynchronous device the times add up to more than a program
+    takes without a profile. Formulas that a backend
     computes in one pass, such as the gradient of ``div``, count as one operation. Steps are not captured.
 
         >>> import backburn as bb
@@ -42,7 +42,7 @@ class Profile(Wrapper):
     name: ClassVar[str] = "profile"
 
     def __init__(self, wrapped: Any) -> None:
-        """Around a backend, which stays as it is; nothing is counted yet."""
+        """Wrap a backend, which is not changed; nothing is counted yet."""
         super().__init__(wrapped)
         self._measured: dict[str, Cost] = {}
         self._lock = threading.Lock()
@@ -53,12 +53,12 @@ class Profile(Wrapper):
 
     def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
         """Compute a formula as the wrapped backend does, measured as one operation of the formula's name."""
-        name = getattr(formula, "__name__", "fuse")  # which a partial has not
+        name = getattr(formula, "__name__", "fuse")  # partials have no name
         return self._run(name, self._inner.fuse, (formula, x, *values), {"donate": donate})
 
     @property
     def costs(self) -> Mapping[str, Cost]:
-        """The cost of each operation called since the last :meth:`reset`, by its name, the most time first."""
+        """The cost of each operation called since the last :meth:`reset`, by name, the most time first."""
         with self._lock:
             measured = list(self._measured.items())
         return dict(sorted(measured, key=lambda item: item[1].seconds, reverse=True))
@@ -98,4 +98,4 @@ class Profile(Wrapper):
     def _note(
         self, name: str, operands: Any, attributes: Mapping[str, Any], result: Any, start: float, end: float
     ) -> None:
-        """Take note of a call, from ``start`` to ``end``; for subclasses."""
+        """Called after each operation, which ran from ``start`` to ``end``; for subclasses."""

@@ -19,17 +19,17 @@ from backburn.base.module_calls import CALL, WATCHERS, ModuleCall, Watcher, call
 from backburn.decorators.profile import Profile
 from backburn.ops.rules.work import multiply_adds_of
 
-#: The most parts of a list of operands that an event shows.
+#: The most entries of a list operand that an event shows.
 SHOWN = 16
 
 
 @dataclass(frozen=True)
 class LayerUsage:
-    """Time and memory of a layer, of the operations that it called itself, and not the modules in it.
+    """Time and memory of the operations that a layer itself called, without those of its submodules.
 
-    ``forward`` and ``backward`` are seconds in the two passes, ``calls`` the operations. Of the results in bytes,
-    ``alive`` are those still in use, ``peak`` the most at one time, and ``saved`` the most that nodes of the layer had
-    saved at the beginning of a reverse pass, of results made in layers: each counts for the first layer that saved it.
+    ``calls`` counts operations; ``forward`` and ``backward`` are seconds in each pass. Of the results, ``alive`` are
+    the bytes still in use, ``peak`` the most at one time, and ``saved`` the most that nodes of the layer held at the
+    start of a reverse pass. A saved result counts if a layer computed it, for the first layer that saved it.
     """
 
     calls: int
@@ -41,7 +41,7 @@ class LayerUsage:
 
 
 class _Usage:
-    """A :class:`LayerUsage` in the making."""
+    """A :class:`LayerUsage` being accumulated."""
 
     __slots__ = ("alive", "backward", "calls", "forward", "peak", "saved")
 
@@ -50,12 +50,12 @@ class _Usage:
         self.forward = self.backward = 0.0
 
     def add(self, nbytes: int) -> None:
-        """Add bytes in use, which may be negative."""
+        """Change the bytes in use."""
         self.alive += nbytes
         self.peak = max(self.peak, self.alive)
 
 
-#: An object whose memory is known: bytes, the layer whose operation made it, and a reference that notices its end.
+#: A live result: its bytes, the layer that computed it, and a weak reference with a callback for its end.
 _Held = tuple[int, str | None, ReferenceType[Any]]
 
 
@@ -64,17 +64,17 @@ class Trace(Profile):
 
     Models, data and results are those of the wrapped backend: ``autodiff(trace(numpy))`` instead of
     ``autodiff(numpy)``. :meth:`save` writes the timeline for Perfetto (https://ui.perfetto.dev) or Chrome
-    (``chrome://tracing``): operations with the shapes and dtypes of their tensors and their multiply-adds, inside of
-    calls of modules. Operations of a reverse pass, and of gradients of higher order, have the layer in which the
-    operation that they differentiate was called. Replays of a captured step, on ``capture(trace(numpy))``, are spans of
-    their own; operations in them have the layer of the recording, unless they are joined.
+    (``chrome://tracing``): operations with the shapes and dtypes of their tensors and their multiply-adds, nested
+    in module calls. Operations of a reverse pass, of any order, have the layer of the operation that they
+    differentiate. Each replay of a captured step, on ``capture(trace(numpy))``, is a span; operations in it have the
+    layer in which they were recorded, unless they are joined.
 
-    :attr:`layers` has time and memory by layer: bytes alive, at most, and saved for the reverse pass. On
-    ``trace(null)`` that needs no computing. Views count with the tensor whose memory they share.
+    :attr:`layers` has time and memory per layer: bytes alive, peak bytes, and bytes saved for the reverse pass.
+    ``trace(null)`` finds the memory without computing. Views count with the tensor whose memory they share.
 
-    The last ``limit`` events are kept, as in ``trace(numpy, limit=10000)``. A layer is known in the thread that calls
-    it, and in a reverse pass that runs in the same one. While a trace is in use, calls of modules on other backends
-    take a few microseconds longer, too. Raises :class:`SpecError` for a limit that is not a positive integer.
+    The last ``limit`` events are kept, as in ``trace(numpy, limit=10000)``. Layers are known in the thread that calls
+    them, and in its reverse passes. While a trace is in use, module calls on other backends also take a few
+    microseconds longer. Raises :class:`SpecError` for a limit that is not a positive integer.
 
         >>> import backburn as bb
         >>> with bb.use_backend("autodiff(trace(numpy))"):
@@ -93,7 +93,7 @@ class Trace(Profile):
     name: ClassVar[str] = "trace"
 
     def __init__(self, wrapped: Any, limit: int = 1_000_000) -> None:
-        """Around a backend, which stays as it is; nothing is recorded yet."""
+        """Wrap a backend, which is not changed; nothing is recorded yet."""
         super().__init__(wrapped)
         given: object = limit
         if isinstance(given, bool) or not isinstance(given, int) or given < 1:
@@ -105,7 +105,7 @@ class Trace(Profile):
         self._bytes = _Usage()
         self._start = time.perf_counter()
         self._threads: dict[int, str] = {}
-        self._guard = threading.RLock()  # an object may end, and be noticed, while its holder notes another
+        self._guard = threading.RLock()  # callbacks of weak references may run while this thread holds it
         self._watch: _Watch | None = None
 
     @property
@@ -115,10 +115,10 @@ class Trace(Profile):
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The events since the last :meth:`reset`, in Chrome's format, by their beginnings; times are microseconds.
+        """The events since the last :meth:`reset`, in Chrome's format, ordered by start; times are microseconds.
 
         Operations have the category "forward", "backward" or, outside of modules and reverse passes, "other"; spans
-        "module", "backward pass" and "replay"; events "C" are the bytes of all results that are in use.
+        "module", "backward pass" and "replay"; events of phase "C" have the bytes of all live results.
         """
         with self._guard:
             found = list(self._events)
@@ -126,7 +126,7 @@ class Trace(Profile):
 
     @property
     def layers(self) -> Mapping[str | None, LayerUsage]:
-        """Time and memory by the paths of layers, in the order of their first operations; None is outside of layers."""
+        """Time and memory by layer path, in the order of their first operations; None is outside of layers."""
         with self._guard:
             return {
                 layer: LayerUsage(u.calls, u.forward, u.backward, u.alive, u.peak, u.saved)
@@ -135,11 +135,11 @@ class Trace(Profile):
 
     @property
     def peak(self) -> int:
-        """The most bytes that results of operations took at one time since the last :meth:`reset`."""
+        """The peak bytes of all live results since the last :meth:`reset`."""
         return self._bytes.peak
 
     def layer_table(self) -> str:
-        """The layers as a table: operations, times in milliseconds, bytes at most in use, and saved."""
+        """The layers as a table: operations, times in milliseconds, peak bytes and saved bytes."""
         rows = [("layer", "calls", "forward ms", "backward ms", "peak bytes", "saved bytes")]
         layers = self.layers
         for layer, u in layers.items():
@@ -156,7 +156,7 @@ class Trace(Profile):
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline as a JSON file of trace events. Raises OSError as ``open`` does."""
+        """Write the timeline as a JSON file of trace events. Raises OSError if it cannot be written."""
         pid = os.getpid()
         about = [{"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": self.spec}}]
         with self._guard:
@@ -169,7 +169,7 @@ class Trace(Profile):
         Path(path).write_text(text, encoding="utf-8")
 
     def reset(self) -> None:
-        """Forget all events, times and peaks; what is in use stays known."""
+        """Forget all events, times and peaks; live results remain counted."""
         super().reset()
         with self._guard:
             self._events.clear()
@@ -216,7 +216,7 @@ class Trace(Profile):
             self._events.append({**counted, "tid": 0, "args": {"bytes": self._bytes.alive}})
 
     def _shown(self, values: Iterable[Any]) -> list[Any]:
-        """Tensors as dtype and shape; numbers and words as they are."""
+        """Operands as JSON values: tensors as dtype and shape, others as their repr."""
         found: list[Any] = []
         for x in values:
             if isinstance(x, (list, tuple)):
@@ -255,7 +255,7 @@ class Trace(Profile):
     # ---- memory ----
 
     def _hold(self, x: Any, layer: str | None) -> None:
-        """Count the memory of a primitive until it ends."""
+        """Count the memory of a primitive until it is freed."""
         if not hasattr(x, "shape"):
             return
         owner = _owner(x)
@@ -274,7 +274,7 @@ class Trace(Profile):
             return
         try:
             nbytes = prod(owner.shape) * self._inner.dtype(x).itemsize
-        except Exception:  # what is on the host
+        except Exception:  # an array of the host
             return
         self._held[key] = nbytes, layer, noticed
         self._bytes.add(nbytes)
@@ -297,7 +297,7 @@ class Trace(Profile):
                 finalize(self, WATCHERS.remove, self._watch)
 
     def _span(self, call: ModuleCall) -> None:
-        """Take note of a call of a module in which operations of this backend ran."""
+        """Record the span of a module call if operations of this backend ran in it."""
         end = time.perf_counter()
         if id(self) not in call.notes:
             return
@@ -312,12 +312,12 @@ class Trace(Profile):
             self._append(name, category, max(call.start, self._start), end, args)
 
     def _count_saved(self, saved: Iterable[tuple[int, Any]]) -> None:
-        """Take note of what a reverse pass begins with."""
+        """Count the bytes saved at the start of a reverse pass."""
         first: dict[int, int] = {}
         for stamp, x in saved:
             if not hasattr(x, "shape"):
                 continue
-            while id(x) not in self._held and hasattr(x, "value"):  # of a level between
+            while id(x) not in self._held and hasattr(x, "value"):  # a tensor of an outer level
                 x = x.value
             key = id(_owner(x))
             first[key] = min(stamp, first.get(key, stamp))
@@ -334,24 +334,24 @@ class Trace(Profile):
 
 
 class _Watch(Watcher):
-    """A trace's watch over modules, which does not keep it alive."""
+    """A trace's observer of module calls, which does not keep the trace alive."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = ref(trace)
 
     def ended(self, call: ModuleCall, result: Any) -> None:
-        """Take note of the end of a call."""
+        """Record the span of a call."""
         if (trace := self._trace()) is not None:
             trace._span(call)
 
     def reversing(self, saved: Callable[[], Iterable[tuple[int, Any]]]) -> None:
-        """Take note of what is saved."""
+        """Count the saved bytes."""
         if (trace := self._trace()) is not None:
             trace._count_saved(saved())
 
 
 def _owner(x: Any) -> Any:
-    """The array whose memory ``x`` uses: libraries of arrays with views name it ``base``, of the same class."""
+    """The array that owns the memory of ``x``: views of array libraries refer to it as ``base``, of the same class."""
     while (base := getattr(x, "base", None)) is not None and type(base) is type(x):
         x = base
     return x

@@ -1,4 +1,4 @@
-"""Models on the shards of a mesh, in one process or several: meshes, placements, plans and batches."""
+"""Models sharded over a mesh, in one process or several: meshes, placements, plans and batches."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""``dry_run``: costs of a training step on one process of as many as you like, before anything is launched."""
+"""``dry_run``: the costs of a training step on one process of any number, without launching them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from backburn.distributed.meshes import Mesh
 from backburn.nn import Module
 from backburn.ops.rules.work import multiply_adds_of
 
-#: Steps before those that are counted: the first one makes the optimizer's state.
+#: Warm-up steps: the first one creates the optimizer's state.
 FIRST = 2
-#: Steps that are timed; their median counts.
+#: Timed steps, of which the median counts.
 TIMED = 7
 
 
@@ -33,11 +33,11 @@ TIMED = 7
 class DryRun:
     """Costs of a step on one process: bytes of memory, bytes sent, and seconds.
 
-    ``parameters``, ``gradients`` (of those that require one) and ``state`` of the optimizer are what the process has of
-    them, ``state`` with all else that is kept from step to step; ``activations`` is what the forward pass holds when
-    the reverse pass begins, and ``peak`` the most memory that is in use at once, with data and all else. ``sent`` are
-    the bytes that leave the process, ``calls`` counts the collectives by kind, ``multiply_adds`` those of products.
-    ``compute`` and ``communication`` are seconds; ``compute`` is None where neither a rate nor a measurement tells it.
+    ``parameters``, ``gradients`` (of parameters that require one) and ``state`` are the bytes that the process holds;
+    ``state`` includes the optimizer's state and all else that persists between steps. ``activations`` are the bytes
+    that the forward pass holds when the reverse pass begins, and ``peak`` is the most memory in use at once, including
+    data. ``sent`` are the bytes that leave the process, ``calls`` counts the collectives by kind, ``multiply_adds``
+    those of products. ``compute`` and ``communication`` are seconds; ``compute`` is None without a rate or measurement.
     """
 
     processes: int
@@ -54,7 +54,7 @@ class DryRun:
 
     @property
     def seconds(self) -> float | None:
-        """The predicted time of a step: nothing of the communication is hidden behind what is computed."""
+        """The predicted time of a step, assuming that communication and computation do not overlap."""
         return None if self.compute is None else self.compute + self.communication
 
     def __str__(self) -> str:
@@ -85,17 +85,17 @@ def dry_run(
     on_fallback: str = "warn",
     **axes: int,
 ) -> DryRun:
-    """Follow a training step on process ``rank`` of ``processes``, by default one for each shard of a mesh.
+    """Simulate a training step on process ``rank`` of ``processes``, by default one process per shard of the mesh.
 
-    ``program(mesh)`` makes a model (or tensors) on ``mesh.backend()``, and returns it with a function that makes one
+    ``program(mesh)`` builds a model (or tensors) on ``mesh.backend()``, and returns it with a function that runs one
     training step. It runs on the backend without values, over the communicator ``count``: nothing is computed or sent,
     and thousands of processes take no more memory than one. ``per_node`` processes share a node, all of them by
-    default; ``near`` and ``far`` are the connections inside of nodes and between them.
+    default; ``near`` and ``far`` are the links within nodes and between them.
 
-    The time of computing is that of ``rate`` multiply-adds a second, or, with ``measure``, the time that the step of
-    this process takes here, on the backend that the program asks for, where zeros arrive from the others. With
-    ``cores`` per node, processes beyond that number take turns. Raises :class:`ArgumentError` for sizes that are not
-    positive, as :func:`mesh` does, and for both ``rate`` and ``measure``.
+    The compute time follows from ``rate``, in multiply-adds per second, or, with ``measure``, from running this
+    process's step here, on the backend that the program asks for, with zeros received from the others. With ``cores``
+    per node, more processes than cores share them. Raises :class:`ArgumentError` for sizes that are not positive, as
+    :func:`mesh` does, and for both ``rate`` and ``measure``.
 
         >>> import backburn as bb
         >>> from backburn import distributed, nn, optim
@@ -112,7 +112,7 @@ def dry_run(
         (True, 1.98)
     """
     if rate is not None and (measure or not rate > 0):
-        raise ArgumentError("dry_run: rate is a positive number of multiply-adds a second, and measure stands for it")
+        raise ArgumentError("dry_run: rate is a positive number of multiply-adds per second, instead of measure")
     if not axes:
         raise ArgumentError("dry_run: takes the axes of a mesh with their numbers of shards: dry_run(program, dp=4)")
     count = prod(axes.values()) if processes is None else processes
@@ -126,7 +126,7 @@ def dry_run(
 
 
 class _DryMesh(Mesh):
-    """A mesh whose backends have levels over a communicator that sends nothing."""
+    """A mesh whose backends shard over a communicator that sends nothing."""
 
     def __init__(
         self, axes: Mapping[str, int], on_fallback: str, comm: Count, inside: Callable[[str], AnyBackend]
@@ -136,7 +136,7 @@ class _DryMesh(Mesh):
         self._made: dict[str, AnyBackend] = {}
 
     def backend(self, spec: str = "autodiff(numpy)") -> AnyBackend:
-        """``autodiff`` around the levels, around the backend that is innermost in ``spec`` or stands for it."""
+        """The levels around the innermost backend of ``spec`` or its replacement; ``autodiff`` if ``spec`` has it."""
         if spec not in self._made:
             names = [part.name for part in parse(spec).parts()]
             start = list(parse(spec).parts())[-1].start
@@ -163,7 +163,7 @@ class _Work(Wrapper):
 
 
 class _AtReverse(Watcher):
-    """Notes the memory in use when a reverse pass begins."""
+    """Records the most memory in use when a reverse pass begins."""
 
     def __init__(self, used: Callable[[], int]) -> None:
         self._used = used
@@ -183,7 +183,7 @@ def _watching(watcher: Watcher) -> Iterator[None]:
 
 
 def _followed(program: Any, comm: Count, axes: Mapping[str, int], on_fallback: str) -> dict[str, Any]:
-    """All of a dry run but the time of computing."""
+    """The results of a dry run, except for the compute time."""
     null = load_backend("null")
     work = _Work(null)
 
@@ -236,7 +236,7 @@ def _tensors(made: Any) -> Sequence[Any]:
 
 
 def _bytes(x: Any) -> int:
-    """The bytes that this process has of a primitive."""
+    """The bytes of a primitive that this process holds."""
     if x.__class__ is Shards:
         return sum(map(_bytes, x.parts))
     inner = getattr(x, "value", None)

@@ -1,4 +1,4 @@
-"""``Mesh``: the axes over which tensors are cut, and the processes that hold the shards."""
+"""``Mesh``: the axes over which tensors are split, and the processes that hold the shards."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from backburn.tensor.generators import default_generator
 
 T = TypeVar("T")
 
-#: The mesh axis over which batches are cut, if a mesh has it.
+#: The mesh axis over which batches are split, if a mesh has it.
 DATA = "dp"
 
 
 class Mesh:
     """The axes of a mesh with their numbers of shards, the outermost first, and the processes that hold the shards.
 
-    Made by :func:`mesh`. The number of processes is not part of the mesh: results do not depend on it, bit for bit.
+    Created by :func:`mesh`. The number of processes is not part of the mesh: results are bitwise identical for any.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Mesh:
         self.axes = dict(axes)
         self.options = dict(options)
         self.communicator = communicator
-        #: The number of threads that compute a shard; None where the environment decides.
+        #: The number of threads that compute a shard; None if the environment decides.
         self.threads = threads
         self._compared: set[str] = set()
         _check_processes(self.axes, communicator.size)
@@ -57,7 +57,7 @@ class Mesh:
 
     @property
     def size(self) -> int:
-        """The number of all shards."""
+        """The total number of shards."""
         return prod(self.axes.values())
 
     @property
@@ -72,18 +72,18 @@ class Mesh:
 
     @property
     def data_axis(self) -> str:
-        """The mesh axis over which batches are cut: ``dp``, or the outermost where there is none of that name."""
+        """The mesh axis over which batches are split: ``dp``, or the outermost if the mesh has no ``dp``."""
         return DATA if DATA in self.axes else next(iter(self.axes))
 
     def spec(self, spec: str = "autodiff(numpy)") -> str:
-        """The expression ``spec`` with a level of shards for each axis, around the backend that is innermost.
+        """The expression ``spec`` with a sharded level per axis around the innermost backend.
 
         >>> mesh(dp=4, tp=2).spec("autodiff(capture(numpy))")
         'autodiff(capture(sharded(sharded(numpy, tp=2), dp=4)))'
         """
         parts = list(parse(spec).parts())
         if any(part.name == "sharded" for part in parts):
-            raise ArgumentError(f"mesh: {spec!r} has shards already, and the mesh makes them: pass what is inside")
+            raise ArgumentError(f"mesh: {spec!r} has shards already, and the mesh adds its own: pass what is inside")
         start = parts[-1].start
         stop = _end_of(spec, start)
         words = dict(self.options)
@@ -98,8 +98,8 @@ class Mesh:
     def backend(self, spec: str = "autodiff(numpy)") -> AnyBackend:
         """The backend of :meth:`spec`, on all processes.
 
-        Raises :class:`CommunicationError` for processes whose backends compute by other libraries or kernels, or with
-        other numbers of threads, on which the rounding depends; all of a mesh's processes call it.
+        All processes of the mesh must call it. Raises :class:`CommunicationError` if their backends use different
+        libraries, kernels or numbers of threads, on which rounding depends.
 
             >>> mesh(dp=2).backend().spec
             'autodiff(sharded(numpy, dp=2))'
@@ -121,11 +121,11 @@ class Mesh:
         drop_last: bool = False,
         backend: AnyBackend | None = None,
     ) -> Rows:
-        """:func:`backburn.data.batches`, of which every process reads the rows of its shards.
+        """:func:`backburn.data.batches`, where every process reads only the rows of its shards.
 
-        The batches, and the order of their elements, are those of one process. Each array becomes a tensor on the
-        default backend, or on ``backend``, that is cut along its first axis over :attr:`data_axis`, floats in the float
-        type of the backend. Shards of the last, smaller batch are smaller, and may be empty.
+        Batches and their order of elements are those of one process. Each array becomes a tensor on the default
+        backend, or on ``backend``, split along its first axis over :attr:`data_axis`; floats get the backend's float
+        type. Shards of the last, smaller batch are smaller, and may be empty.
 
             >>> import numpy as np
             >>> import backburn as bb
@@ -139,23 +139,23 @@ class Mesh:
         return self.rows(loader, backend=backend)
 
     def rows(self, data: Any, *, backend: AnyBackend | None = None, dtype: Any = None) -> Rows:
-        """Batches of any loader, cut over :attr:`data_axis` as those of :meth:`batches` are.
+        """Batches of any loader, split over :attr:`data_axis` like those of :meth:`batches`.
 
-        Every process goes through ``data`` and keeps its rows; those of :func:`backburn.data.batches` alone are not
-        read by others. Arrays with another length than the first are whole. ``dtype`` is that of floats.
+        Every process iterates over ``data`` and keeps its rows; from :func:`backburn.data.batches` it reads only those.
+        Arrays whose length differs from the first one's are replicated. ``dtype`` is that of floats.
         """
         kind = SizedRows if hasattr(data, "__len__") else Rows
         return kind(data, self.data_axis, backend, dtype)
 
     def print(self, *values: object, **options: Any) -> None:
-        """Print on the first process. What is printed is computed on all: ``mesh.print(loss.item())``."""
+        """Print on the first process; all processes compute the arguments: ``mesh.print(loss.item())``."""
         if self.rank == 0:
             print(*values, **options)
 
     # ---- agreement ----
 
     def first(self, function: Callable[[], T]) -> T:
-        """The result of ``function`` on the first process, which alone calls it; its error is raised on all.
+        """The result of ``function``, which only the first process calls; its error is raised on all.
 
         >>> mesh(dp=2).first(lambda: 3)
         3
@@ -177,7 +177,7 @@ class Mesh:
         return result
 
     def agreed(self, values: Sequence[bool]) -> list[bool]:
-        """For each of ``values`` whether it is true on any process.
+        """For each of ``values``, whether it is true on any process.
 
         >>> mesh(dp=2).agreed([False, True])
         [False, True]
@@ -187,7 +187,7 @@ class Mesh:
         return [any(column) for column in zip(*self.communicator.gather_objects(tuple(values)), strict=True)]
 
     def check_equal(self, what: str, values: Mapping[str, Any]) -> None:
-        """Raise :class:`ArgumentError` on all processes unless all pass the same ``values``; says what differs.
+        """Raise :class:`ArgumentError` on all processes, with the difference, unless all pass the same ``values``.
 
         >>> mesh(dp=2).check_equal("the configuration", {"seed": 0})
         """
@@ -217,24 +217,24 @@ def mesh(
 ) -> Mesh:
     """A mesh with named axes, the outermost first, on the processes that this program was launched with.
 
-    The size of an axis is its number of shards. A program that ``backburn launch``, ``mpiexec`` or ``srun`` started has
-    the processes of MPI, any other one is alone. They share the shards equally, those of the outermost axis first.
-    Batches are cut over ``dp``.
+    The size of an axis is its number of shards. A program started by ``backburn launch``, ``mpiexec`` or ``srun`` has
+    the processes of MPI, any other program one process. Processes share the shards equally, those of the outermost axis
+    first. Batches are split over ``dp``.
 
-    - ``deterministic``: whether sums have a fixed order, so that results are bitwise equal on any number of processes;
-      otherwise the engine adds in its own.
+    - ``deterministic``: whether sums have a fixed order, so that results are bitwise identical on any number of
+      processes; otherwise the engine chooses the order.
     - ``timeout``: the seconds that a collective may wait before the program is ended.
-    - ``check``: whether every collective compares its operation, shapes and the line that called it on all processes.
-    - ``on_fallback``: what an operation does that has no rule of sharding for its operands: ``"warn"``, ``"error"`` or
+    - ``check``: whether every collective compares its operation, shapes and calling line on all processes.
+    - ``on_fallback``: what happens if an operation has no sharding rule for its operands: ``"warn"``, ``"error"`` or
       ``"allow"``, as in :class:`backburn.decorators.sharding.Sharded`.
     - ``threads``: the number of threads that compute a shard, for :func:`backburn.set_num_threads` in every process;
-      without it the environment decides. Products that the BLAS of NumPy computes may depend on it in their last bits.
-    - ``communicator``: of the processes, instead of the one that was found.
+      by default the environment decides. The last bits of products by NumPy's BLAS may depend on it.
+    - ``communicator``: used instead of the one that is found.
 
-    On several processes the versions and sources that they run are compared, and the state of :mod:`backburn.random` is
-    that of the first. Raises :class:`ArgumentError` for no axis and for sizes that are not positive, for a number of
-    processes that does not divide that of the shards, and for processes with other meshes;
-    :class:`CommunicationError` for processes with other versions or sources.
+    With several processes, their versions and sources are compared, and the state of :mod:`backburn.random` is that of
+    the first. Raises :class:`ArgumentError` for no axis, for sizes that are not positive, for a number of processes
+    that does not divide the number of shards, and if the processes' meshes differ; :class:`CommunicationError` if their
+    versions or sources differ.
 
         >>> mesh(dp=4, tp=2)
         mesh(dp=4, tp=2)
@@ -280,7 +280,7 @@ def _check_processes(axes: Mapping[str, int], processes: int) -> None:
 
 
 def _end_of(text: str, start: int) -> int:
-    """The end of the expression that begins at ``start`` of a text that can be read."""
+    """The end of the expression that begins at ``start`` of a valid text."""
     depth = 0
     for place in range(start, len(text)):
         if text[place] == "(":
@@ -293,11 +293,11 @@ def _end_of(text: str, start: int) -> int:
 
 
 def _sendable(error: BaseException | None) -> BaseException | None:
-    """An error as other processes can raise it."""
+    """An error in a form that other processes can raise."""
     if error is None:
         return None
     try:
         pickle.loads(pickle.dumps(error))
         return error
-    except Exception:  # raised by a library, with unknown arguments
+    except Exception:  # a library's error that cannot be pickled
         return RuntimeError(f"{type(error).__name__}: {error}")

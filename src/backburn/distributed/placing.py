@@ -1,4 +1,4 @@
-"""Placing tensors, the parameters of models and the state of optimizers on the shards of a mesh."""
+"""Placing tensors, the parameters of models and the state of optimizers on a mesh."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Placements: TypeAlias = Mapping[str, Placement]
 
 
 def place(target: T, placement: Placement | Placements | Plan) -> T:
-    """Cut a tensor, or the parameters of a model, over the mesh axes of their backend.
+    """Shard a tensor, or the parameters of a model, over the mesh axes of their backend.
 
-    For a tensor, ``placement`` maps names of mesh axes to the axis of the tensor that is cut, or to None for a whole
-    one; mesh axes without an entry keep what they have. The result is a new tensor with the values of ``target``: a
-    leaf, if it is one. For a model, it maps patterns of paths (shell wildcards, or the path of a part) to such
-    mappings, whose first match counts for a parameter, or is one of :mod:`backburn.distributed.plans`;
-    parameters are replaced in place, and the model is returned. On a backend without shards nothing changes.
+    For a tensor, ``placement`` maps names of mesh axes to the axis of the tensor that is split, or to None to replicate
+    it; mesh axes without an entry keep their placement. The result is a new tensor with the values of ``target``: a
+    leaf if ``target`` is one. For a model, ``placement`` maps patterns of paths (shell wildcards, or the path of a
+    part) to such mappings, of which the first match counts, or is one of :mod:`backburn.distributed.plans`; parameters
+    are replaced in place, and the model is returned. On a backend without shards nothing changes.
 
     Raises :class:`ArgumentError` for a pattern that no parameter's path matches, for a mesh axis that the backend does
     not have, and for an axis that a tensor does not have (naming the parameter); :class:`GraphError` for the result of
-    a differentiated operation. Then no parameter is changed.
+    a differentiated operation. On errors no parameter is changed.
 
         >>> import backburn as bb
         >>> from backburn import nn
@@ -50,9 +50,9 @@ def place(target: T, placement: Placement | Placements | Plan) -> T:
 
 
 def place_state(optimizer: Optimizer | Groups, model: Module, plan: Plan) -> None:
-    """Cut the state of an optimizer as ``plan`` says, where it has been kept and where the first step would begin it.
+    """Shard the state of an optimizer by ``plan``; state that does not exist yet is created.
 
-    State that a plan says nothing about is placed as its parameter is, which needs no call of this.
+    State that the plan does not mention is placed like its parameter, which needs no call of this function.
 
         >>> import backburn as bb
         >>> from backburn import nn, optim
@@ -80,7 +80,7 @@ def _placed(x: Any, placement: Any) -> Any:
 
 
 def _of_patterns(model: Any, placements: Any) -> dict[str, Any]:
-    """The placement of each parameter that a pattern matches, by its path."""
+    """The placement of each parameter that matches a pattern, by its path."""
     if not isinstance(placements, Mapping):
         raise ArgumentError(
             f"place: a model takes placements by patterns of paths, as in {{'*.weight': {{'dp': 0}}}}, or a plan of "

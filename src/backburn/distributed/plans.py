@@ -1,16 +1,16 @@
-"""Ready plans: where the parameters of a model, and what an optimizer keeps of them, are cut over the axes of a mesh.
+"""Ready plans: how the parameters of a model and the optimizer's state are split over the axes of a mesh.
 
-A plan is passed to :func:`backburn.distributed.place`, :func:`place_state` and, by its name, to a configuration. The
-code of models is the same under all of them, and so are losses and gradients, up to rounding.
+A plan is passed to :func:`backburn.distributed.place`, :func:`place_state` and, by its name, to a configuration. Models
+need no changes for any plan, and losses and gradients are the same up to rounding.
 
 =====================  =============================  ===========================  ==============================
 plan                   parameters                     state of the optimizer       known as
 =====================  =============================  ===========================  ==============================
-:func:`replicated`     whole on all shards            whole                        data parallelism
-:func:`sharded`        cut                            cut                          fully sharded, FSDP, ZeRO-3
-:func:`state`          whole                          cut                          ZeRO-1
-:func:`transformer`    of heads and hidden features   as the parameters            tensor parallelism, Megatron
-:func:`convolutional`  as one of the first three      as one of the first three    data parallelism, images
+:func:`replicated`     replicated                     replicated                   data parallelism
+:func:`sharded`        split                          split                        fully sharded, FSDP, ZeRO-3
+:func:`state`          replicated                     split                        ZeRO-1
+:func:`transformer`    by heads and hidden features   like the parameters          tensor parallelism, Megatron
+:func:`convolutional`  like one of the first three    like one of the first three  data parallelism, images
 =====================  =============================  ===========================  ==============================
 
 After Rajbhandari et al., ZeRO (2020), and Shoeybi et al., Megatron-LM (2019).
@@ -32,28 +32,28 @@ from backburn.tensor.core.options import one_of
 
 __all__ = ["Plan", "convolutional", "named", "replicated", "sharded", "state", "transformer"]
 
-#: The axis of a tensor that is cut over each mesh axis; None for one that is whole.
+#: The axis of a tensor that is split over each mesh axis; None if it is replicated.
 Placement: TypeAlias = Mapping[str, "int | None"]
 Parameters = Literal["replicated", "sharded", "state"]
-#: The ways in which parameters and state lie over the axis of the data.
+#: The placements of parameters and state over the data axis.
 PARAMETERS = ("replicated", "sharded", "state")
 
-#: Projections to heads, by the names of their layers: outputs are cut by heads.
+#: Projections to heads, by the names of their layers: outputs are split by heads.
 _HEADS = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
-#: Names of layers whose outputs are cut, hidden features of a feed-forward block.
+#: Names of layers whose outputs, the hidden features of a feed-forward block, are split.
 _UP = ("linear1", "up", "up_proj", "gate_proj", "c_fc", "intermediate.dense", "fc1", "w1", "w3")
-#: Names of layers whose inputs are cut, after heads or hidden features.
+#: Names of layers whose inputs, heads or hidden features, are split.
 _DOWN = ("linear2", "down", "down_proj", "mlp.c_proj", "output.dense", "out_proj", "o_proj", "fc2", "w2")
 
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Placements of a model's parameters, and of the state that an optimizer keeps for them, by the model's paths."""
+    """Placements of a model's parameters, and of the optimizer's state for them, by the model's paths."""
 
     name: str
     #: From a model to the placement of each parameter, by path.
     parameters: Callable[[Module], dict[str, Placement]]
-    #: From a model to functions of the shape of a tensor of the state, by path; what is absent follows the parameter.
+    #: From a model to functions of the shape of a state tensor, by path; without one, state follows the parameter.
     state: Callable[[Module], dict[str, Callable[[tuple[int, ...]], Placement]]]
 
     def __repr__(self) -> str:
@@ -61,7 +61,7 @@ class Plan:
 
 
 def replicated(dp: str = "dp") -> Plan:
-    """Data parallelism: every shard of the mesh axis ``dp`` has all parameters, and its own examples.
+    """Data parallelism: parameters are replicated over the mesh axis ``dp``, and batches are split.
 
     >>> replicated()
     plans.replicated('dp')
@@ -70,10 +70,10 @@ def replicated(dp: str = "dp") -> Plan:
 
 
 def sharded(dp: str = "dp") -> Plan:
-    """Fully sharded: the parameters, their gradients and the state of the optimizer are cut over the mesh axis ``dp``.
+    """Fully sharded: parameters, their gradients and the optimizer's state are split over the mesh axis ``dp``.
 
-    A parameter is cut along its first axis whose length is a multiple of the number of shards, else along its longest
-    one; scalars are whole.
+    A parameter is split along its first axis whose length is a multiple of the number of shards, else along its longest
+    one; scalars are replicated.
 
         >>> import backburn as bb
         >>> from backburn import nn
@@ -87,7 +87,7 @@ def sharded(dp: str = "dp") -> Plan:
 
 
 def state(dp: str = "dp") -> Plan:
-    """Every shard of the mesh axis ``dp`` has all parameters, and a part of what the optimizer keeps for them.
+    """Parameters are replicated over the mesh axis ``dp``, and the optimizer's state is split.
 
     Each shard computes its part of the new parameters. Pass the plan to :func:`backburn.distributed.place_state` too.
 
@@ -102,17 +102,17 @@ def state(dp: str = "dp") -> Plan:
 
 
 def transformer(tp: str = "tp", dp: str | None = None, parameters: Parameters = "replicated") -> Plan:
-    """Tensor parallelism of transformers: heads and hidden features are cut over the mesh axis ``tp``.
+    """Tensor parallelism of transformers: heads and hidden features are split over the mesh axis ``tp``.
 
     The layers ``q_proj``, ``k_proj`` and ``v_proj`` of attention (``query``, ``key`` and ``value`` in BERT and ViT) are
-    cut by heads, and the layer after them along its inputs; the first layers of a feed-forward block along their
-    outputs, the last along its inputs; tables of :class:`nn.Embedding` along their features, unless a linear layer has
-    the same table. All else, such as norms, is whole. The one layer for queries, keys and values of GPT-2 is whole,
-    too: its parts would not end between heads. ``parameters`` says, with the name of an axis ``dp``, how all of them
-    lie over that one: as by :func:`replicated`, :func:`sharded` or :func:`state`.
+    split by heads, and the layer after them along its inputs; the first layers of a feed-forward block along their
+    outputs, the last along its inputs; tables of :class:`nn.Embedding` along their features, unless they are tied to a
+    linear layer. All else, such as norms, is replicated, and so is GPT-2's fused layer for queries, keys and values,
+    whose parts would not end between heads. With the name of an axis ``dp``, ``parameters`` is the placement of all
+    parameters over that axis: as in :func:`replicated`, :func:`sharded` or :func:`state`.
 
-    Raises :class:`ArgumentError` when it is applied to a model none of whose layers it cuts, and for attention whose
-    number of heads for keys and values the number of shards does not divide.
+    Raises :class:`ArgumentError` when applied to a model without layers to split, and for attention whose numbers of
+    heads are not multiples of the number of shards.
 
         >>> import backburn as bb
         >>> from backburn import nn
@@ -133,10 +133,10 @@ def transformer(tp: str = "tp", dp: str | None = None, parameters: Parameters = 
 
 
 def convolutional(dp: str = "dp", parameters: Parameters = "replicated") -> Plan:
-    """Data parallelism of models with convolutions: batches of images are cut, and images are not.
+    """Data parallelism of models with convolutions: batches of images are split, and images are not.
 
-    ``parameters`` lie as by :func:`replicated`, :func:`sharded` or :func:`state`. Statistics of BatchNorm are those of
-    the whole batch.
+    ``parameters`` are placed as in :func:`replicated`, :func:`sharded` or :func:`state`. BatchNorm's statistics are
+    those of the whole batch.
 
         >>> convolutional(parameters="sharded")
         plans.convolutional('dp', 'sharded')
@@ -150,7 +150,7 @@ def convolutional(dp: str = "dp", parameters: Parameters = "replicated") -> Plan
 
 
 def named(parameters: Parameters, dp: str) -> Plan:
-    """The plan of a configuration's ``parameters``.
+    """The plan for a configuration's ``parameters``.
 
     >>> named("state", "dp")
     plans.state('dp')
@@ -163,7 +163,7 @@ def named(parameters: Parameters, dp: str) -> Plan:
 
 
 def _over(model: Any, dp: str | None, parameters: str, taken: Mapping[str, Placement]) -> dict[str, Placement]:
-    """The placements ``taken``, and beside them those over the mesh axis ``dp``."""
+    """The placements ``taken``, with those over the mesh axis ``dp`` added."""
     if dp is None:
         return dict(taken)
     found: dict[str, Placement] = {}
@@ -180,7 +180,7 @@ def _over(model: Any, dp: str | None, parameters: str, taken: Mapping[str, Place
 
 
 def _states(model: Any, dp: str, taken: Mapping[str, Placement]) -> dict[str, Callable[[tuple[int, ...]], Placement]]:
-    """For the state of each parameter, the axis to be cut over ``dp``."""
+    """For the state of each parameter, the axis to be split over ``dp``."""
     found: dict[str, Callable[[tuple[int, ...]], Placement]] = {}
     for leaf in model._parameters():
         if not levels_of(leaf.value.backend):
@@ -191,7 +191,7 @@ def _states(model: Any, dp: str, taken: Mapping[str, Placement]) -> dict[str, Ca
 
 
 def _axis_to_cut(shape: tuple[int, ...], taken: list[int | None], count: int) -> int | None:
-    """The first axis that makes equal parts, else the longest; none of a tensor of one element."""
+    """The first axis that splits into equal parts, else the longest; None for tensors of fewer than two elements."""
     free = [axis for axis in range(len(shape)) if axis not in taken]
     if not free or prod(shape) < 2:
         return None
@@ -229,14 +229,14 @@ def _transformer(model: Any, tp: str) -> dict[str, Placement]:
             found[leaves[bias].path] = {tp: 0}
     if not any(placement[tp] == 0 for placement in found.values()):
         raise ArgumentError(
-            f"plans.transformer: {type(model).__name__} has no layer that is cut over {tp!r}: it looks for attention "
+            f"plans.transformer: {type(model).__name__} has no layer to split over {tp!r}: it looks for attention "
             f"with q_proj, k_proj and v_proj, and for {', '.join(_UP[:5])}. Write placements by paths instead"
         )
     return found
 
 
 def _kind(path: str, module: Any) -> str | None:
-    """The part of a layer that is cut: its outputs, its inputs, the features of a table, or nothing."""
+    """The part of a layer that is split: its outputs, its inputs, the features of a table, or None."""
     if getattr(module, "weight", None) is None or len(module.weight.shape) != 2:
         return None
     if type(module).__name__ == "Embedding":
@@ -251,7 +251,7 @@ def _ends(path: str, names: Any) -> bool:
 
 
 def _check_heads(path: str, module: Any, tp: str) -> None:
-    """Raise for attention whose heads do not make equal parts."""
+    """Raise :class:`ArgumentError` for attention whose heads do not split into equal parts."""
     for first, second, _ in _HEADS:
         query, key, width = (getattr(module, name, None) for name in (first, second, "head_dim"))
         if query is None or key is None or not isinstance(width, int):
@@ -267,7 +267,7 @@ def _check_heads(path: str, module: Any, tp: str) -> None:
 
 
 def placement(x: Any) -> dict[str, int | str | None]:
-    """The axis along which a tensor is cut over each mesh axis: None if it is whole, ``"addends"`` for a sum.
+    """The axis of a tensor that is split over each mesh axis: None if replicated, ``"addends"`` for a partial sum.
 
     >>> import backburn as bb
     >>> placement(bb.zeros((3,), backend="autodiff(sharded(numpy, dp=2))"))

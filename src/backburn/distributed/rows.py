@@ -1,4 +1,4 @@
-"""``Rows``: batches as tensors that are cut over a mesh axis; every process reads its own rows."""
+"""``Rows``: batches as tensors that are split over a mesh axis; every process reads its own rows."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from backburn.tensor.core.defaults import as_backend
 from backburn.tensor.core.host import asarray
 from backburn.tensor.core.wrapping import is_tensor, wrap
 
-#: The kinds of Python numbers, which become tensors.
+#: The types of Python numbers, which become tensors.
 _NUMBERS = (bool, int, float)
 
 
 class Rows:
-    """The batches of a loader on a backend with shards, cut along their first axis.
+    """The batches of a loader on a backend with shards, split along their first axis.
 
-    It can be iterated over again; its length, its methods ``set_epoch`` and ``describe``, and the position of its
-    iterators are those of the loader.
+    Can be iterated over repeatedly; length, ``set_epoch``, ``describe`` and the position of iterators are those of the
+    loader.
     """
 
     def __init__(self, data: Any, mesh_axis: str, backend: AnyBackend | None = None, dtype: DType | None = None):
-        #: Where the batches come from.
+        #: The source of the batches.
         self.loader = data
         self.mesh_axis = mesh_axis
-        #: The backend of the tensors; by default that of the block in which the iteration begins.
+        #: The backend of the tensors; by default the default backend when the iteration begins.
         self.backend = backend
         #: The dtype of floats; by default the float type of the backend.
         self.dtype = dtype
@@ -46,7 +46,7 @@ class Rows:
         return self.over(iter(self.loader))
 
     def over(self, iterator: Iterator[Any]) -> RowIterator:
-        """The tensors of the batches of an iterator."""
+        """The batches of an iterator as tensors."""
         backend = as_backend(self.backend)
         return RowIterator(iterator, Cutting(backend, self.mesh_axis, self.dtype or backend.float_dtype))
 
@@ -81,7 +81,7 @@ class RowIterator(Iterator[Any]):
 
 
 class Cutting:
-    """How batches become tensors of a backend, cut along their first axis over one of its levels."""
+    """Converts batches to tensors of a backend, split along their first axis over one of its levels."""
 
     def __init__(self, backend: AnyBackend, mesh_axis: str, dtype: DType) -> None:
         self.backend = backend
@@ -105,7 +105,7 @@ class Cutting:
         return list(self.level.mine(tuple(rows)))
 
     def cut(self, batch: Any) -> Any:
-        """A whole batch as cut tensors; arrays with another length than the first, and numbers, become whole ones."""
+        """A whole batch as split tensors; numbers, and arrays whose length differs from the first, are replicated."""
         leaves, structure = flatten(batch)
         count = next((len(x) for x in leaves if _has_rows(x)), 0)
         cuts = self.cuts(count)
@@ -130,7 +130,7 @@ class Cutting:
         return wrap(primitive, self.backend)
 
     def _up(self, k: Any, parts: list[Any], cuts: tuple[int, ...], is_float: bool) -> Any:
-        """The primitive of ``k``, which is the level or around it, for parts of the level."""
+        """The primitive of ``k``, which is the level or wraps it, from the level's parts."""
         if k is self.level:
             return Shards(parts, 0, cuts, (sum(cuts), *parts[0].shape[1:]), k.mesh_axis) if k.size > 1 else parts[0]
         below = self._up(getattr(k, "wrapped", None) or k.inner_backend, parts, cuts, is_float)
@@ -142,7 +142,7 @@ class Cutting:
         return asarray(x, dtype=self._dtype_of(x), backend=self.backend)
 
     def _dtype_of(self, x: Any) -> DType | None:
-        """The dtype that an array gets: floats have one, all else its own."""
+        """The dtype for an array: :attr:`dtype` for floats; None keeps all others."""
         if x.__class__ is float:
             return self.dtype
         kind = getattr(getattr(x, "dtype", None), "kind", None)

@@ -20,7 +20,7 @@ from backburn.hints.general import FUNCTIONAL, FUNCTIONS, IMMUTABLE, METHODS, SE
 from backburn.hints.numpy import RANDOM
 from backburn.hints.torch import ONLY_FUNCTIONS
 
-#: The hints for names of some modules alone.
+#: Hints that hold for one module only.
 _OWN: dict[str, Mapping[str, str]] = {
     "backburn.io": of_models.IO,
     "backburn.nn": of_models.NN,
@@ -70,7 +70,7 @@ class HidesHints(type):
 
 
 def add_method_hints(cls: type) -> None:
-    """Add hints for methods of other libraries, also those of in-place methods, to the class of tensors."""
+    """Add hints for methods of other libraries, in-place ones included, to the class of tensors."""
     in_place = [*(n for n in dir(cls) if not n.startswith("_")), "add", "copy", "div", "fill", "mul", "sub", "zero"]
     for name, hint in SET.items():
         setattr(cls, name, ReadOnlyAttribute(name, hint))
@@ -111,7 +111,7 @@ def explain_arguments(*values: object) -> None:
 
 
 def _without_options(cls: Any) -> Callable[..., None]:
-    """The ``__init__`` of a class that has none: it leaves arguments to the class after it, if that has one."""
+    """An ``__init__`` for a class without one: it passes arguments to the next class's, or refuses them."""
 
     def nothing(self: Any) -> None:
         """Take no arguments."""
@@ -148,7 +148,7 @@ def lookups(module: str, names: Sequence[str]) -> tuple[Callable[[], list[str]],
 
 
 def _ours(name: str, asked: str) -> str | None:
-    """A public name that is ``name``, in another namespace, or differs in capitals and underscores only, as ``relu_``.
+    """A public name, in any namespace, that equals ``name`` or differs only in case and underscores, as ``relu_`` does.
 
     The module ``asked`` is searched first: ``nn.Relu`` is ``nn.ReLU`` rather than ``relu``.
     """

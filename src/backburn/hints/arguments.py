@@ -1,9 +1,9 @@
 """Errors for wrong arguments, with hints about the right ones.
 
 Python's error for ``x.sum(dim=0)`` does not say that the option is called ``axis`` here; :func:`wrong_arguments` does,
-for functions and classes alike. :func:`explained` asks for it when a call has failed; where its frame would cost too
-much, a function ends its parameters with ``*surplus: Never`` and ``**wrong: Never``, which type checkers reject and
-which are two empty containers per call, and passes them to :func:`refuse`.
+for functions and classes alike. :func:`explained` uses it when a call has failed. Where the extra frame would cost too
+much, a function's parameters end with ``*surplus: Never`` and ``**wrong: Never``, which it passes to :func:`refuse`:
+type checkers reject such arguments, and a call costs two empty containers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Names of parameters in other libraries or of other functions here: hints name the first that a function has.
+#: Parameters of other libraries or functions, with their names here: hints name the first that the function has.
 RENAMED: dict[str, tuple[str, ...]] = {
     "a": ("x",),
     "activation": ("nonlinearity",),
@@ -118,7 +118,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
 
 #: Parameters of other libraries without a counterpart, and the replacement; the error names the first one in a call.
 OTHERWISE = {
-    "alpha": "multiply the values by it before",
+    "alpha": "multiply the values by it first",
     "attn_mask": "mask, True where to attend",
     "reduce": "mode='add', 'mul', 'min', 'max' or 'mean'",
     "out": "results are new tensors; for np.{name}(x) of a tensor write bb.{name}(x)",
@@ -147,8 +147,8 @@ OF_CLASSES = {
     "batch_first": "nothing, the batch axis is first",
     "device": "with bb.use_backend(backend): around it, or model.to(backend)",
     "dtype": "with bb.use_dtype('float64'): around it, or model.astype('float64')",
-    "foreach": "nothing, parameters are stepped together",
-    "fused": "nothing, parameters are stepped together",
+    "foreach": "nothing, all parameters are updated together",
+    "fused": "nothing, all parameters are updated together",
     "inplace": "nothing, tensors are never changed",
     "line_search_fn": "optimizer.step(model, loss) searches, where loss is a function of the model",
     "max_iter": "optimizer.step(model, loss, steps=20)",
@@ -161,7 +161,7 @@ TOGETHER = {
     "shape": "a shape is one argument: {name}((2, 3))",
     "axes": "several axes are one argument: {name}((1, 0)); swapaxes swaps two",
     "repeats": "the whole tensor several times along each axis is bb.tile(x, (2, 1, 1))",
-    "f": "the function comes alone: {name}(f)(x)",
+    "f": "the function is the only argument: {name}(f)(x)",
 }
 
 #: Calls without their arguments, and what to write.
@@ -173,7 +173,7 @@ _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def explained(function: F, name: str = "", otherwise: Mapping[str, str] = OTHERWISE) -> F:
-    """``function``, with the errors of :func:`wrong_arguments` for wrong arguments, under ``name`` or its own."""
+    """``function``, which raises the errors of :func:`wrong_arguments`, under ``name`` or its own name."""
 
     @wraps(function)
     def call(*given: Any, **options: Any) -> Any:
@@ -218,7 +218,7 @@ def wrong_arguments(
 ) -> TypeError:
     """The error for arguments that a function does not take: what it takes, and what was probably meant.
 
-    ``fault`` is Python's, for a call whose fault is another, such as a missing argument.
+    ``fault`` is Python's message, for other faults, such as a missing argument.
     """
     hint = ""
     placed = [n for n, p in takes.parameters.items() if p.kind in _PLACED and n != "self"]

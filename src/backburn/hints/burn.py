@@ -2,7 +2,7 @@
 
 _MODEL_FILE = "bb.io.save_model(path, model.state_dict()), and bb.io.load_model(path).state"
 _REDUCTIONS = ("max", "max_abs", "mean", "min", "prod", "sum")
-#: Operators by Burn's methods; comparisons with a number end with ``_elem`` too.
+#: Operators by Burn's methods; those that compare with a number also end with ``_elem``.
 _COMPARISONS = {
     "equal": "x == y",
     "greater": "x > y",
@@ -144,7 +144,7 @@ NAMES = {
     "Calibration": "bb.quantization.MinMax(), or bb.quantization.AbsMean()",
     "ComposedLrScheduler": "bb.optim.SGD(lambda steps: first(steps) * second(steps))",
     "ConstantLr": "bb.optim.SGD(0.1)",
-    "CrossAttention": "bb.nn.MultiheadAttention(embed_dim, num_heads), which is called with queries and keys",
+    "CrossAttention": "bb.nn.MultiheadAttention(embed_dim, num_heads), called with queries and keys",
     "Device": "a backend, such as bb.load_backend('autodiff(numpy)')",
     "Distribution": "bb.random.uniform(shape), bb.random.normal(shape) or bb.random.bernoulli(shape)",
     "GaussianNoise": "x + bb.random.normal(x.shape, std=std), while model.training",
@@ -171,11 +171,11 @@ NAMES = {
     "PaddingConfig3d": "padding=1, (1, 2, 2) or 'same'",
     "Param": "bb.nn.parameter(tensor)",
     "ParamGroup": "a pattern of paths, model.freeze('encoder.*')",
-    "ParamId": "a parameter's path, of model.named_parameters()",
+    "ParamId": "a parameter's path, from model.named_parameters()",
     "PositionWiseFeedForward": "bb.nn.functional.feed_forward(x, weight1, bias1, weight2, bias2)",
     "PositionalEncoding": "x + bb.stack([bb.sin(t), bb.cos(t)], axis=-1).reshape((steps, size)), "
     "with t = bb.arange(steps)[:, None] / 10000 ** (bb.arange(0, size, 2) / size)",
-    "PytorchStore": "bb.io.load_weights(model, path), of files that torch.save wrote, or safetensors",
+    "PytorchStore": "bb.io.load_weights(model, path), for files written by torch.save or safetensors",
     "QuantScheme": "bb.QuantizedDType('int8'), or its name, 'qint8_symmetric_tensor_float32'",
     "Quantizer": "bb.quantization.quantize_model(model, scheme)",
     "Reduction": "reduction='mean', 'sum' or 'none'",
@@ -190,7 +190,7 @@ NAMES = {
     "cfft": "bb.fourier.fft(real, imag)",
     "cross_entropy_with_logits": "bb.nn.functional.cross_entropy(x, targets)",
     "gelu_approximate": "bb.gelu(x, approximate='tanh')",
-    "generate_autoregressive_mask": "is_causal=True, of bb.nn.MultiheadAttention and the transformer layers",
+    "generate_autoregressive_mask": "is_causal=True, in bb.nn.MultiheadAttention and the transformer layers",
     "generate_padding_mask": "bb.nn.functional.pad_sequence(sequences), and ids != 0 for a mask",
     "lu_decomposition": "bb.linalg.lu(x)",
     "meshgrid_stack": "bb.stack(bb.meshgrid(x, y, indexing='ij'), axis=-1)",

@@ -12,7 +12,7 @@ from backburn.hints.numpy import LINES, MEMORY
 from backburn.hints.torch import FORMULAS, LAYERS
 
 IMMUTABLE = "tensors are never changed: the method without the underscore returns a new one"
-_NO_COPY = "tensors are never changed, so that none needs a copy"
+_NO_COPY = "tensors are never changed, so no copy is needed"
 
 #: Methods and attributes of tensors.
 METHODS = {
@@ -49,7 +49,7 @@ METHODS = {
     "pin_memory": "nothing: the backend decides how data are copied",
     "positive": "+x",
     "real": "bb.real(x)",
-    "register_hook": "y = x.retain_grad() and y.grad(gradients), or bb.custom_vjp(f), whose backward is given them",
+    "register_hook": "y = x.retain_grad() and y.grad(gradients), or bb.custom_vjp(f), whose backward receives them",
     "requires_grad_": "x = x.require_grad(), which returns a new leaf",
     "to_numpy": "x.numpy()",
     "tobytes": "x.numpy().tobytes()",
@@ -133,7 +133,7 @@ GENERATORS = {
 
 
 def _of_ranks(hints: Mapping[str, str]) -> dict[str, str]:
-    """The hints for names that others have with ``1d``, ``2d`` and ``3d`` behind them."""
+    """The hints for names that end with ``1d``, ``2d`` and ``3d`` elsewhere."""
     return {f"{name}{rank}d": hint for name, hint in hints.items() for rank in (1, 2, 3)}
 
 
@@ -167,7 +167,7 @@ FUNCTIONS = {
     **dict.fromkeys(("Shape", "Size"), "tuple"),
     **dict.fromkeys(
         ("amp", "autocast"),
-        "bb.train.fit(model, loss, data, precision='bfloat16'), or bb.train.Precision('bfloat16') in a loop of yours",
+        "bb.train.fit(model, loss, data, precision='bfloat16'), or bb.train.Precision('bfloat16') in your own loop",
     ),
     **dict.fromkeys(
         ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSequenceClassification"),
@@ -181,7 +181,7 @@ FUNCTIONS = {
     ),
     **dict.fromkeys(("genfromtxt", "loadtxt", "read_csv", "read_parquet"), "bb.data.read_table(path)"),
     "train_test_split": "bb.data.hold_out(x, y, parts=5, seed=0)",
-    "load_iris": "bb.data.read_table(path) of a file; bb.data.load_digits() are the data that are included",
+    "load_iris": "bb.data.read_table(path) of a file; bb.data.load_digits() is the included data set",
     **dict.fromkeys(("append", "cat", "concatenate"), "bb.concat([x, y])"),
     **dict.fromkeys(("array", "as_tensor", "asanyarray"), "bb.asarray(data)"),
     **dict.fromkeys(("array_split", "split_with_sizes", "tensor_split"), "bb.split(x, lengths)"),
@@ -219,7 +219,7 @@ FUNCTIONS = {
     "CrossEntropyLoss": "bb.nn.functional.cross_entropy(x, targets)",
     "CupyBackend": "bb.load_backend('cupy:0'), or backburn_cupy.CupyBackend",
     "CyclicLR": "bb.optim.SGD(lambda steps: 0.1 - 0.09 * abs(steps / 1000 % 2 - 1))",
-    "Dataset": "bb.data.batches(x, y, batch_size=32) of arrays; any iterator over arrays will do",
+    "Dataset": "bb.data.batches(x, y, batch_size=32) of arrays; any iterator over arrays works too",
     "GradGraph": "bb.tape.GradGraph",
     "GradOp": "bb.tape.GradOp",
     "GradientTape": "bb.tape.GradientTape, or that of closures, backburn.tape.closures.GradientTape",
@@ -267,7 +267,7 @@ FUNCTIONS = {
     "clamp": "x.clip(low, high)",
     "column_stack": "bb.stack([x, y], axis=1) of vectors, bb.concat([x, y], axis=1) of matrices",
     "compile": "bb.capture(step)",
-    "cuda": "bb.list_backends(), which tells what can be used here",
+    "cuda": "bb.list_backends(), which shows what can be used here",
     "cumprod": "bb.cumulative_prod(x, axis)",
     "cumsum": "bb.cumulative_sum(x, axis)",
     "custom_gradient": "bb.custom_vjp(f)",
@@ -373,7 +373,7 @@ FUNCTIONS = {
     "weight_norm": "bb.nn.WeightNorm(layer)",
 }
 
-#: Names of the functions of trees in JAX.
+#: JAX's names of functions of trees.
 TREES = {
     **dict.fromkeys(("flatten_with_path", "leaves_with_path"), "bb.trees.leaves_with_paths(tree)"),
     **dict.fromkeys(("leaves", "tree_leaves"), "bb.trees.flatten(tree)[0]"),

@@ -1,6 +1,6 @@
-"""Hints for names of models and their training, of Flax, optax and PyTorch, by module.
+"""Hints for names of models and training in Flax, optax and PyTorch, by module.
 
-The hints belong to that module alone: ``partition`` and ``clip`` mean something else elsewhere. ``x`` and ``y`` are
+Each hint holds for its module only: ``partition`` and ``clip`` mean something else elsewhere. ``x`` and ``y`` are
 operands in their order; in schedules ``n`` is the number of steps.
 """
 

@@ -1,11 +1,11 @@
-"""NumPy's, SciPy's and JAX's functions that are a line of other functions here, as tables of these lines.
+"""Functions of NumPy, SciPy and JAX that take one line of other functions here, as tables of these lines.
 
 ``x`` and ``y`` are the operands in order. Missing methods of tensors get these hints too.
 """
 
 from __future__ import annotations
 
-MEMORY = "nothing: how elements lie in memory is the backend's matter"
+MEMORY = "nothing: the backend chooses the memory layout"
 
 FORMULAS = {
     **{f"arc{name}": f"bb.a{name}(x)" for name in ("cosh", "sinh", "tanh")},
@@ -67,7 +67,7 @@ FORMULAS = {
     "vstack": "bb.concat([x, y]) of matrices, bb.stack([x, y]) of vectors",
 }
 
-#: Names of JAX, random distributions, and steps that are done otherwise here.
+#: Names of JAX, random distributions, and what is done differently here.
 LINES = {
     **dict.fromkeys(("PRNGKey", "key"), "bb.random.Generator(seed), or bb.random.seed(seed)"),
     **dict.fromkeys(("copyto", "place"), "bb.where(mask, y, x)"),
@@ -80,7 +80,7 @@ LINES = {
     "default_rng": "bb.random.Generator(seed)",
     "device_put": "x.to(backend)",
     "devices": "bb.list_backends()",
-    "disable_jit": "nothing: Python runs every function as it stands",
+    "disable_jit": "nothing: functions run as plain Python",
     "eval_shape": "f of tensors on 'autodiff(null)', which have shapes and no values",
     "expm": "bb.linalg.matrix_exp(x)",
     "exponential": "-bb.log1p(-bb.random.uniform(shape))",

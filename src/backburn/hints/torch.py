@@ -1,4 +1,4 @@
-"""PyTorch's functions that are a line of other functions here, as tables of these lines.
+"""Functions of PyTorch that take one line of other functions here, as tables of these lines.
 
 ``x``, ``y`` and ``z`` are the operands in order. Missing methods of tensors get these hints too.
 """

@@ -1,6 +1,6 @@
-"""Adapters alone, in the layout of PEFT: ``adapter_config.json`` beside ``adapter_model.safetensors``.
+"""Adapters without their base, in PEFT's layout: ``adapter_config.json`` beside ``adapter_model.safetensors``.
 
-The metadata of the tensors' file have a checksum of the base that the adapters were trained on, which PEFT ignores.
+The metadata of the tensor file holds a checksum of the base, which PEFT ignores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from backburn.tensor.core.wrapping import is_tensor
 M = TypeVar("M", bound=Module)
 
 CONFIG, TENSORS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
-#: The entry of the metadata with the checksum of the base.
+#: The metadata entry with the checksum of the base.
 BASE = "backburn_base"
 PREFIX = "base_model.model."
 PARTS = ("lora_A", "lora_B", "lora_magnitude_vector")
@@ -52,13 +52,13 @@ _LARGEST_CONFIG = 1 << 22
 def save_adapters(model: Module, folder: str | os.PathLike[str], *, rename: Callable[[str], str] | None = None) -> None:
     """Write the adapters of ``model``, without its base, to a folder, as PEFT lays them out.
 
-    ``rename`` is given the path of each adapted layer, and returns its name in the other library's model, if that is
-    another. The files also say on which base the adapters were trained, by a checksum of its parameters and quantized
-    weights, for :func:`load_adapters`. PEFT reads the folder with ``PeftModel.from_pretrained(base, folder)``.
+    ``rename`` maps the path of each adapted layer to its name in the other library's model. For
+    :func:`load_adapters`, a checksum of parameters and quantized weights identifies the base. PEFT reads the folder
+    with ``PeftModel.from_pretrained(base, folder)``.
 
-    Raises :class:`ArgumentError` for a model without adapters (:func:`backburn.nn.add_adapters`), one with other
-    parameters that require gradients, which would be lost, and for adapters of both kinds, with and without DoRA (or
-    the square root of ``use_rslora``), which one configuration cannot describe. OSError if a file cannot be written.
+    Raises :class:`ArgumentError` for a model without adapters (:func:`backburn.nn.add_adapters`), for other parameters
+    that require gradients, which would be lost, and for adapters that differ in ``use_dora`` or ``use_rslora``, which
+    one configuration cannot describe. OSError if a file cannot be written.
 
         >>> import tempfile, backburn as bb
         >>> base, folder = bb.nn.Sequential(bb.nn.Linear(4, 2)), tempfile.mkdtemp()
@@ -100,18 +100,17 @@ def load_adapters(
     rename: Callable[[str], Renamed] | None = None,
     strict: bool = True,
 ) -> M:
-    """A frozen copy of ``model``, the base, with the adapters of a folder: one of :func:`save_adapters` or of PEFT.
+    """A frozen copy of ``model``, the base, with adapters from a folder written by :func:`save_adapters` or PEFT.
 
-    The adapters are trainable, as :func:`backburn.nn.add_adapters` makes them; a dropout that they were trained with is
-    left out. Layers are found by name. ``rename`` is given the name of each adapted weight, such as
-    ``"layers.0.q_proj.weight"``, and returns its path in ``model``, as for :func:`load_weights`; without it, the
-    model's own :meth:`~backburn.nn.Module.rename_weight` is asked.
+    The adapters are trainable, like those of :func:`backburn.nn.add_adapters`; dropout is ignored. Layers are found by
+    name. ``rename`` maps the name of each adapted weight, such as ``"layers.0.q_proj.weight"``, to its path in
+    ``model``, as for :func:`load_weights`; the default is the model's :meth:`~backburn.nn.Module.rename_weight`.
 
     Raises :class:`ArgumentError` for names that are not linear layers of the model, a model that has adapters already,
-    and a base with other values than the one that the adapters were trained on, if the folder says which: with
-    ``strict=False``, which saves a pass over the base, it may be any of the same shapes, such as the base before it was
-    quantized. :class:`ShapeError` for adapters that do not fit their layers, :class:`FileFormatError` for damaged files
-    and for kinds of adapters that there are not here.
+    and a base with other values than the one that the adapters were trained on, if the folder has its checksum.
+    ``strict=False`` skips this check, which reads the whole base, and accepts any base of the same shapes, such as the
+    one before quantization. :class:`ShapeError` for adapters that do not fit their layers, :class:`FileFormatError` for
+    damaged files and unsupported kinds of adapters.
 
         >>> import tempfile, backburn as bb
         >>> base, folder = bb.nn.Sequential(bb.nn.Linear(4, 2)), tempfile.mkdtemp()
@@ -160,7 +159,7 @@ def load_adapters(
 
 
 def fingerprint(model: Module) -> str:
-    """A checksum of a model's parameters and quantized weights without those of adapters: names, shapes and bytes."""
+    """A checksum of names, dtypes, shapes and bytes of a model's parameters and quantized weights, without adapters."""
     digest = hashlib.sha256()
     bases = {f"{path}.base." if path else "base." for path, x in model.named_modules() if isinstance(x, LoRALinear)}
     trained = {id(x) for x in model.parameters()}
@@ -189,7 +188,7 @@ def _config(model: Module, found: list[tuple[str, LoRALinear]], names: Mapping[s
     """PEFT's configuration of these adapters."""
     kinds = {(layer.use_rslora, layer.lora_magnitude_vector is not None) for _, layer in found}
     if len(kinds) > 1:
-        raise ArgumentError("save_adapters: all adapters have the same use_rslora and use_dora; these have not")
+        raise ArgumentError("save_adapters: all adapters need the same use_rslora and use_dora; these differ")
     ((use_rslora, use_dora),) = kinds
     ranks = {names[path]: layer.lora_A.shape[0] for path, layer in found}
     alphas = {names[path]: layer.alpha for path, layer in found}
@@ -209,7 +208,7 @@ def _plain(x: float) -> float:
 
 
 def _targets(model: Module, names: Mapping[str, str]) -> list[str] | str:
-    """The adapted layers: their names, or a regular expression where PEFT would take other layers' ends for them."""
+    """The names of the adapted layers, or a regular expression if PEFT would match other layers that end in them."""
     others = [
         path for path, x in model.named_modules() if path not in names and isinstance(x, (Linear, QuantizedLinear))
     ]
@@ -223,10 +222,10 @@ def _targets(model: Module, names: Mapping[str, str]) -> list[str] | str:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """The configuration, checked. Raises :class:`FileFormatError` for one of other adapters, or a damaged one."""
+    """The checked configuration. Raises :class:`FileFormatError` for other kinds of adapters and damaged files."""
     config = parsed(read_regular(path, _LARGEST_CONFIG), f"{path}:")
     if not isinstance(config, dict):
-        raise FileFormatError(f"{path}: no table")
+        raise FileFormatError(f"{path}: not a JSON object")
     if config.get("peft_type") != "LORA":
         raise FileFormatError(f"{path}: adapters of the kind {config.get('peft_type')!r:.50}; LORA is read")
     check_keys(str(path), config)
@@ -243,7 +242,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _number(config: Mapping[str, Any], pattern: str, name: str, layer: str) -> float:
-    """The rank or the alpha of a layer: by the first pattern that matches its end, else that of all."""
+    """The rank or alpha of a layer: that of the first pattern that matches the end of its name, else the common one."""
     value = config[pattern].value(layer, config.get(name))
     if not is_number(value):
         words = f"{name} of {printable(layer)} is a number, not {value!r:.50}"
@@ -255,14 +254,14 @@ def _number(config: Mapping[str, Any], pattern: str, name: str, layer: str) -> f
 
 
 def _base_of(source: Source) -> str | None:
-    """The checksum of the base in the metadata of a file, if it has them."""
+    """The checksum of the base in the metadata of a file, if any."""
     (file,) = source.files
     is_safe = looks_like(file.bytes(0, min(9, file.size), "the file"))
     return entries_of(file)[1].get(BASE) if is_safe else None
 
 
 def _layers(where: str, tensors: Mapping[str, Stored]) -> dict[str, dict[str, Stored]]:
-    """The parts of each adapter by the name of its layer."""
+    """The parts of each adapter, by the name of its layer."""
     layers: dict[str, dict[str, Stored]] = {}
     for name, stored in tensors.items():
         match = _NAME.fullmatch(name)
@@ -280,7 +279,7 @@ def _layers(where: str, tensors: Mapping[str, Stored]) -> dict[str, dict[str, St
 def _path(name: str, rename: Callable[[str], Renamed]) -> str | None:
     """The path of a layer in the model."""
     answer: Any = rename(f"{name}.weight")
-    if isinstance(answer, tuple):  # how the base has its weight, which does not concern the adapter
+    if isinstance(answer, tuple):  # the layout of the base's weight does not concern the adapter
         answer = answer[0]
     if answer is None:
         return None
@@ -298,7 +297,7 @@ def _adapter(
     expected = PARTS[: 3 if config["use_dora"] else 2]
     if parts.keys() != {*expected}:
         wrong = sorted({*expected} ^ parts.keys())
-        kind = "lacks" if wrong[0] in expected else "has no place for"
+        kind = "lacks" if wrong[0] in expected else "has an unexpected"
         raise FileFormatError(f"{where}: the adapter of {printable(name)} {kind} {wrong[0]}")
     rank = _number(config, "rank_pattern", "r", name)
     outputs, inputs = base.weight.shape

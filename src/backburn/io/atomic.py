@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-#: The most characters of a name that are those of its temporary file, whose name is longer.
+#: The most characters of a file's name that begin the name of its temporary file.
 LONGEST = 40
 
 
@@ -22,13 +22,12 @@ def write_atomically(
 ) -> None:
     """Write ``content`` to a temporary file and rename it to ``path``: a reader sees the old file or the new one.
 
-    Content that is large is given in parts, which are written one after the other, or by a function that writes it to
-    an open file.
+    Large content may be an iterable of parts, or a function that writes it to an open file.
 
     If writing is interrupted, an old file of that name is unchanged; only a killed process leaves the temporary file
     behind. If several threads or processes write, the last to finish wins. As with ``open``, links are followed and an
-    old file's permissions stay; devices and pipes are written to. Without ``follow``, for names that others may have
-    put into a folder, the new file replaces a link, a device or a pipe. Raises OSError as ``open`` does.
+    old file's permissions stay; devices and pipes are written to. ``follow=False``, for folders that others may write
+    to, replaces a link, a device or a pipe with the new file. Raises OSError as ``open`` does.
 
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
@@ -43,19 +42,19 @@ def write_atomically(
         return
     try:
         target = Path(os.path.realpath(path if follow else path.parent))
-    except OSError as error:  # such as of a current folder that has been deleted
+    except OSError as error:  # the current folder may have been deleted
         raise OSError(error.errno, error.strerror, str(path)) from error
     if not follow:
         target /= path.name
     elif target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-    # Threads share a process number, and so do processes on machines that share a folder.
+    # Threads share a process id, and so may processes on machines that share a folder.
     unfinished = target.with_name(f".{target.name[:LONGEST]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     mode = 0o666
     with contextlib.suppress(OSError):
         if follow or not target.is_symlink():
             mode = target.stat().st_mode & 0o777
-    try:  # which nobody may read who may not read the old file
+    try:  # created with the old file's permissions, so that nobody else can read it
         with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             _fill(file, content)
             file.flush()
@@ -67,7 +66,7 @@ def write_atomically(
     except BaseException as error:
         with contextlib.suppress(OSError):
             unfinished.unlink()
-        if isinstance(error, OSError) and error.errno is not None:  # under the caller's name for the file
+        if isinstance(error, OSError) and error.errno is not None:  # with the path that the caller gave
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 

@@ -1,12 +1,12 @@
-r"""Patterns of PEFT for the names of layers, matched in bounded time.
+r"""PEFT's patterns for the names of layers, matched in bounded time.
 
-PEFT writes regular expressions, nearly always plain names, and a name matches if its end does, after a dot. Python's
-``re`` tries all ways in which a pattern may match, and ``(\w+)+!`` has as many as there are subsets of
-letters. Here plain names are looked up, and the rest runs as a machine that is in all of its places at once (Thompson
-(1968), *Regular Expression Search Algorithm*): the time is the product of the lengths of pattern and name.
+PEFT writes regular expressions, nearly always plain names, that match a whole name or its end after a dot. Python's
+``re`` backtracks, and takes exponential time for ``(\w+)+!``. Here plain names are looked up, and other patterns run
+as nondeterministic automata (Thompson (1968), *Regular Expression Search Algorithm*), in time proportional to the
+product of the lengths of pattern and name.
 
-Characters, ``.``, sets, ``\d \w \s``, groups, ``|``, ``* + ? {m,n}``, ``^`` and ``$`` are read; what looks ahead, or
-back at a group, is not.
+Characters, ``.``, sets, ``\d \w \s``, groups, ``|``, ``* + ? {m,n}``, ``^`` and ``$`` are supported; lookarounds and
+backreferences are not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from backburn.base.errors import FileFormatError
 from backburn.base.foreign import quoted
 
-#: The most steps of the machines of all patterns together, the most places of one, and the deepest groups.
+#: The most steps of all automata together, the most states of one, and the deepest nesting of groups.
 MOST_STEPS, MOST_PLACES, _MOST_DEPTH = 5_000_000, 5_000, 50
 _SPECIAL = frozenset("*+?{}[]()|^$\\")
 _COUNTS = re.compile(r"\{(\d{1,4})(,(\d{0,4}))?\}")
@@ -27,7 +27,7 @@ _CLASSES: dict[str, _Test] = {
     "d": str.isdecimal, "w": lambda c: c.isalnum() or c == "_", "s": str.isspace,
     "D": lambda c: not c.isdecimal(), "W": lambda c: not (c.isalnum() or c == "_"), "S": lambda c: not c.isspace(),
 }  # fmt: skip
-#: A place of a machine: a test of the next character, the places to go on at, or where a name begins or ends.
+#: A state of an automaton: a test of the next character, offsets of next states, ``^`` or ``$``, or empty for the end.
 _Place: TypeAlias = "_Test | tuple[int, ...] | str"
 _Code: TypeAlias = "list[_Place]"
 
@@ -35,7 +35,7 @@ _Code: TypeAlias = "list[_Place]"
 class NamePatterns:
     r"""Values by patterns for the ends of names; the first match counts; ``where`` is for errors.
 
-    Raises :class:`FileFormatError` for a pattern that is not read.
+    Raises :class:`FileFormatError` for an unsupported pattern.
 
         >>> found = NamePatterns("x.json", {"q_proj": 8, r"layers\.[0-3]\..*": 4})
         >>> found.value("layers.7.q_proj", 2), found.value("layers.1.mlp", 2), found.value("norm", 2)
@@ -70,13 +70,13 @@ class NamePatterns:
 
 
 def _plain(pattern: str) -> str | None:
-    """The name that a pattern stands for, if it is one, with signs escaped or not."""
+    """The name that a pattern matches literally, escaped or not; None for other patterns."""
     name = re.sub(r"\\([^0-9A-Za-z])", lambda found: "\0" if found[1] in _SPECIAL else found[1], pattern)
     return None if _SPECIAL & set(name) or "\0" in name else name
 
 
 def _matches(code: _Code, name: str) -> bool:
-    """Whether the machine, started at the beginning and after each dot, is at its end with the name."""
+    """Whether the automaton, started at the beginning and after each dot, accepts the name."""
     places: set[int] = set()
     for i in range(len(name) + 1):
         starts = {0} if i == 0 or name[i - 1] == "." else set()
@@ -88,7 +88,7 @@ def _matches(code: _Code, name: str) -> bool:
 
 
 def _reached(code: _Code, places: Iterable[int], is_first: bool, is_last: bool) -> set[int]:
-    """All places that are reached without a character."""
+    """All states that can be reached without consuming a character."""
     found: set[int] = set()
     waiting = [*places]
     while waiting:
@@ -105,13 +105,13 @@ def _reached(code: _Code, places: Iterable[int], is_first: bool, is_last: bool) 
 
 
 class _Parser:
-    """Makes the machine of a pattern; steps in it are relative, so that parts can be repeated."""
+    """Compiles a pattern to an automaton; its jumps are relative, so that parts can be repeated."""
 
     def __init__(self, where: str, pattern: str) -> None:
         self._where, self._pattern, self._at = where, pattern, 0
 
     def code(self) -> _Code:
-        """The machine, whose last place is the end."""
+        """The automaton; its last state accepts."""
         found = self._choice(0)
         if self._at < len(self._pattern):
             self._refuse()
@@ -154,7 +154,7 @@ class _Parser:
         return found
 
     def _repeated(self, part: _Code) -> _Code:
-        """A part as often as the sign behind it says."""
+        """A part, repeated as the quantifier after it says."""
         if not self._is_at("*+?{"):
             return part
         sign, least, most = self._pattern[self._at], 0, 1 << 30
@@ -168,7 +168,7 @@ class _Parser:
             self._at = counts.end()
             least = int(counts[1])
             most = least if counts[2] is None else int(counts[3]) if counts[3] else most
-        if self._is_at("?"):  # of the ways to match, the other first
+        if self._is_at("?"):  # lazy, which does not change whether a name matches
             self._at += 1
         if self._is_at("*+{") or most < least:
             self._refuse()
@@ -205,7 +205,7 @@ class _Parser:
         sign = self._next()
         if sign in _CLASSES:
             return _CLASSES[sign]
-        if sign.isalnum():  # a word's end, a group's number, a character's
+        if sign.isalnum():  # a word boundary, a backreference or a character code
             self._refuse()
         return sign.__eq__
 

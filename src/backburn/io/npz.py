@@ -21,9 +21,9 @@ from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.npz_file import is_single, read_arrays, single
 from backburn.tensor.classes import Tensor
 
-#: The bytes that tell a file's kind.
+#: The number of bytes that identify a file's format.
 _MAGIC = 6
-#: The bytes of a name in an archive, without those of ``.npy``.
+#: The most bytes of a name in an archive, less those of ``.npy``.
 _LONGEST_NAME = (1 << 16) - 1 - 4
 
 
@@ -41,7 +41,7 @@ def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     """
     check_names("save_npz", state)
     for name, value in state.items():
-        if "\0" in name or len(name.encode()) > _LONGEST_NAME:  # at which archives end a name
+        if "\0" in name or len(name.encode()) > _LONGEST_NAME:  # archives end names at a zero byte
             raise DTypeError(
                 f"save_npz: {quoted(name)} has a zero byte, or more than {_LONGEST_NAME} bytes: shorten it"
             )
@@ -62,7 +62,7 @@ def save_npz(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
 
 
 class _Stream:
-    """A device or a pipe without places: some, such as ``/dev/null``, have one place for whatever has been written."""
+    """A device or a pipe without ``tell``: some, such as ``/dev/null``, report the same position after each write."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.write, self.flush = file.write, file.flush
@@ -72,7 +72,7 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """Read tensors by name from an ``.npz`` file; pickled objects are never loaded.
 
     Raises :class:`FileFormatError`, which says what is wrong, for a corrupt, truncated or foreign file, and for one
-    that expands to more than ten times its bytes and 200 MB; FileNotFoundError if there is none.
+    that expands to more than ten times its size plus 200 MB; FileNotFoundError if there is none.
     """
     file = MappedFile(Path(path))
     try:
@@ -80,7 +80,7 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         if is_single(start):
             raise FileFormatError(f"{file.where}: a single array without a name (.npy), and not an .npz file")
         if not start.startswith(b"PK"):
-            raise FileFormatError(f"{file.where}: no .npz file of arrays, or a damaged one")
+            raise FileFormatError(f"{file.where}: not an .npz file of arrays, or damaged")
         return read_arrays(file, members(file))
     finally:
         file.close()
@@ -100,5 +100,5 @@ def load_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     finally:
         file.close()
     if len(arrays) != 1:
-        raise FileFormatError(f"{path}: holds {len(arrays)} arrays, and one is meant: {listed(sorted(arrays))}")
+        raise FileFormatError(f"{path}: holds {len(arrays)} arrays, not one: {listed(sorted(arrays))}")
     return next(iter(arrays.values()))

@@ -1,4 +1,4 @@
-"""Bytes of tensors, one part after another, so that writing a file takes no more memory."""
+"""The bytes of tensors, part by part, so that writing a file takes little memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backburn.io.quantized import PartOfQuantized
 from backburn.tensor.core.host import host_view, to_host
 from backburn.tensor.core.wrapping import is_tensor
 
-#: The bytes of a part: it stays in the processor's cache while it is written by one thread and hashed by another.
+#: The bytes of a part: it stays in the processor's cache while one thread writes it and another hashes it.
 PART = 1 << 20
 Bytes: TypeAlias = NDArray[np.uint8]
 
@@ -22,7 +22,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 def parts_of_bytes(x: Any) -> Iterator[Bytes]:
     """The elements of a tensor, a NumPy array or a part of a quantized tensor in C order, little-endian.
 
-    Memory of the host is not copied where its order is that of the file; a tensor elsewhere is copied part by part.
+    Host memory that is already in this order is not copied; tensors elsewhere are copied part by part.
     """
     count = max(1, PART // x.dtype.itemsize)
     if is_tensor(x):

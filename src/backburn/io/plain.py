@@ -15,12 +15,12 @@ from backburn.io.quantized import of_parts, part_names, parts_of
 from backburn.tensor.classes import QuantizedTensor, Tensor
 from backburn.tensor.core.host import to_host
 
-#: The only key of the JSON object that stands for an array; no mapping that is saved may have it.
+#: The key that marks a JSON object as an array; no saved mapping may have it.
 MARK = "$array"
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
-    """The host array of a tensor; a NumPy array likewise. Quantized tensors and objects are refused."""
+    """The host array of a tensor or NumPy array. Raises :class:`DTypeError` for quantized tensors and objects."""
     if isinstance(value, Tensor):
         if value.dtype.kind == "quantized":
             raise DTypeError(
@@ -55,16 +55,15 @@ def check_names(operation: str, state: object) -> None:
             try:
                 name.encode()
             except UnicodeEncodeError:
-                words = "the names of tensors have no halves of surrogate pairs, which files do not hold"
-                raise DTypeError(f"{operation}: {words}, as {quoted(name)} has") from None
+                words = "contains half of a surrogate pair, which files cannot hold"
+                raise DTypeError(f"{operation}: the name {quoted(name)} {words}") from None
 
 
 def take_apart(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
-    """``tree`` as JSON knows it; its tensors go into ``arrays`` under dotted names that begin with ``name``.
+    """``tree`` as JSON values; its tensors go into ``arrays`` under dotted names that begin with ``name``.
 
     Nodes are mappings with string keys, lists and tuples (which come back as lists); leaves are tensors, NumPy arrays,
-    numbers (NumPy's come back as Python's), strings, booleans and None. Raises :class:`DTypeError` for all
-    else.
+    numbers (NumPy's come back as Python's), strings, booleans and None. Raises :class:`DTypeError` for anything else.
     """
     if isinstance(tree, (Tensor, np.ndarray)):
         while name in arrays:  # {"a.b": x, "a": {"b": y}}
@@ -96,8 +95,8 @@ def take_apart(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
 def put_together(tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """The inverse of :func:`take_apart`.
 
-    Raises :class:`FileFormatError` where an array is missing, and for a quantized tensor in two places, which would be
-    made twice.
+    Raises :class:`FileFormatError` for a missing array, and for a quantized tensor that occurs twice, which would be
+    built twice.
     """
     return _put_together(tree, arrays, set())
 

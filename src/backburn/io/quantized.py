@@ -70,7 +70,7 @@ def parts_of(name: str, x: QuantizedTensor, arrays: dict[str, Any]) -> dict[str,
 
 
 def scheme_and_shape(about: Any) -> tuple[QuantizedDType, tuple[int, ...]]:
-    """The scheme and the shape that a file names. Raises errors of ours and Python's for anything else."""
+    """The scheme and the shape that a file names. Raises backburn's and Python's errors for anything else."""
     name, lengths = about["scheme"], about["shape"]
     if not isinstance(name, str) or len(name) > _LONGEST_NAME:
         raise FileFormatError(f"{name!r:.100} is not a scheme")
@@ -83,7 +83,7 @@ def scheme_and_shape(about: Any) -> tuple[QuantizedDType, tuple[int, ...]]:
 
 
 def of_parts(name: str, about: Mapping[str, Any], arrays: dict[str, Any]) -> QuantizedTensor:
-    """The quantized tensor of its parts, taken out of ``arrays``. Raises :class:`FileFormatError` for unfit ones."""
+    """The quantized tensor from its parts, removed from ``arrays``. Raises :class:`FileFormatError` for unfit ones."""
     try:
         scheme, shape = scheme_and_shape(about)
         parts = [arrays.pop(part, None) for part in part_names(name)]
@@ -107,18 +107,18 @@ def check_types(found: list[Any], scheme: QuantizedDType, shape: tuple[int, ...]
 
 
 def check_values(parts: Parts, scheme: QuantizedDType) -> None:
-    """Raise :class:`FileFormatError` for values, steps or zero points that no tensor of the scheme has.
+    """Raise :class:`FileFormatError` for values, steps or zero points that the scheme cannot have.
 
-    And :class:`DTypeError` for steps in bfloat16 where the host has none.
+    :class:`DTypeError` for steps in bfloat16 if the host lacks that dtype.
     """
     values, scale, zero = parts
     if scale.dtype != scheme.scale.dtype:
         raise FileFormatError(f"its steps are {scale.dtype}, and those of {scheme} are {scheme.scale}")
     if not _are_values(values, scheme):
-        raise FileFormatError(f"its values are not all of the range {scheme.limits} of {scheme}")
+        raise FileFormatError(f"its values are not all in the range {scheme.limits} of {scheme}")
     least, most = scheme.limits
     if zero is not None and not ((zero >= least) & (zero <= most)).all():
-        raise FileFormatError(f"its zero points are not all of the range {scheme.limits} of {scheme}")
+        raise FileFormatError(f"its zero points are not all in the range {scheme.limits} of {scheme}")
     fit = np.isfinite(scale) if scheme.mode == "full" else np.isfinite(scale) & (scale > 0)
     if not fit.all():
         kind = "finite" if scheme.mode == "full" else "positive"
@@ -126,13 +126,13 @@ def check_values(parts: Parts, scheme: QuantizedDType) -> None:
 
 
 def _are_values(values: NDArray[Any], scheme: QuantizedDType) -> bool:
-    """Whether stored values are numbers of the scheme, which leaves some bits out; no array of them is expanded."""
+    """Whether stored values are valid in the scheme, which does not use all codes; packed values stay packed."""
     signed = values.view(np.int8)
-    if scheme.is_float:  # NaN and infinities follow the largest number, of either sign
+    if scheme.is_float:  # NaN and infinities follow the largest number of either sign
         count = len(magnitudes(scheme.storage.name))
         return bool(signed.max(initial=0) < count and values.max(initial=0) < 128 + count)
     if scheme.mode != "symmetric":
         return True
-    least = scheme.limits[0] * 2 ** (8 - scheme.bits)  # of a byte whose highest bits are the value
+    least = scheme.limits[0] * 2 ** (8 - scheme.bits)  # of a byte that has the value in its highest bits
     shifted = (values << i if i else values for i in range(0, 8, scheme.bits))
     return all(part.view(np.int8).min(initial=0) >= least for part in shifted)

@@ -1,10 +1,9 @@
 """Models and training state as safetensors files.
 
-The tensors of a model are stored under their own names, for any reader of the format. The metadata have one entry,
-``backburn``: a JSON table of the ``format``, its ``version``, a ``document`` (what is not a tensor), the schemes of
-quantized tensors, and ``crc32``: the checksum of document and schemes, and one for each of the ``tensors``, which is
-computed while the tensor is written. The format of the files is described at
-https://huggingface.co/docs/safetensors.
+The tensors of a model are stored under their own names, for any reader of the format. The metadata has one entry,
+``backburn``: a JSON table of the ``format``, its ``version``, a ``document`` (all that is not a tensor), the schemes of
+quantized tensors, and ``crc32``: one checksum of document and schemes, and one per tensor, computed while the tensor
+is written. The format is described at https://huggingface.co/docs/safetensors.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from backburn.io.weights.safetensors_writer import Digests, Part, write
 from backburn.io.weights.stored import kind_of
 from backburn.tensor.classes import QuantizedTensor
 
-#: Whether a mapped file can be replaced by another; Windows refuses that, and there loaded arrays are copies.
+#: Whether a mapped file can be replaced by another. Not on Windows, where loaded arrays are copies.
 MAPS_ARE_REPLACED = os.name != "nt"
 #: Threads that compare digests.
 _THREADS = 2
@@ -42,8 +41,8 @@ _THREADS = 2
 class Saved:
     """The contents of a model file: ``state``, the model's arrays by name, and ``about``, additional plain values.
 
-    The arrays are read-only: they are memory of the file, which is read when they are. Quantized tensors are tensors in
-    ``state`` too, on the default backend, as they were stored.
+    The arrays are read-only views of the mapped file, which is read when they are. Quantized tensors in ``state`` are
+    tensors on the default backend.
     """
 
     state: dict[str, Any]
@@ -55,7 +54,7 @@ def save_model(
 ) -> None:
     """Write a model's ``state_dict()`` to a safetensors file, and ``about``: plain values such as the configuration.
 
-    The file is written atomically, and hardly needs memory; one that is mapped may be replaced. The stored values of a
+    The file is written atomically and needs little memory; it may replace a mapped file. The stored values of a
     quantized tensor are saved under its name, its steps and zero points under the name with ``.scale`` or ``.zero``,
     and its scheme and shape in the metadata. Raises :class:`DTypeError` for objects that cannot be saved and OSError if
     the file cannot be written.
@@ -88,9 +87,9 @@ def save_model(
 def load_model(path: str | os.PathLike[str], *, verify: bool = True) -> Saved:
     """Read a file of :func:`save_model`, with NumPy arrays.
 
-    The file is mapped: its arrays are read-only and take memory only as they are read. Tensors made of them, as by
-    ``load_state_dict``, are copies. Without ``verify``, the checksums of the tensors are not compared, for which all
-    of the file has to be read; damage to their values goes unnoticed then.
+    The file is mapped: its arrays are read-only and take memory only as they are read. Tensors created from them, as by
+    ``load_state_dict``, are copies. ``verify=False`` skips the tensors' checksums, which require reading the whole
+    file; damaged values then go unnoticed.
 
     Nothing in the file is executed. Raises :class:`FileFormatError`, which says what is wrong and names a damaged
     tensor, for a file that is corrupt, truncated, foreign or of another version; FileNotFoundError if there is none.
@@ -110,7 +109,7 @@ def load_model(path: str | os.PathLike[str], *, verify: bool = True) -> Saved:
 
 
 def _is_folder(path: Path) -> FileFormatError:
-    """The error for a folder, which says what reads it."""
+    """The error for a folder, which says how to read it."""
     if (path / "model.safetensors").is_file() and not (path / "config.json").is_file():
         advice = f"load_model({str(path / 'model.safetensors')!r}) reads the file in it"
     elif (path / "metrics.jsonl").is_file():
@@ -136,11 +135,11 @@ def save_state(path: str | os.PathLike[str], tree: Any) -> None:
         document = take_apart(tree, "", arrays)
         _write(path, STATE, arrays, document)
     except RecursionError:
-        raise DTypeError("save_state: the tree contains itself, or parts in parts too deep") from None
+        raise DTypeError("save_state: the tree contains itself or is nested too deeply") from None
 
 
 def load_state(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
-    """Read a file of :func:`save_state`, as :func:`load_model` does; its errors are raised.
+    """Read a file of :func:`save_state`; mapping, ``verify`` and errors are those of :func:`load_model`.
 
     Tensors are returned as read-only NumPy arrays, or as quantized tensors on the default backend; tuples as lists.
     """
@@ -150,7 +149,7 @@ def load_state(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
     except FileFormatError as error:
         raise FileFormatError(f"{Path(path)}: {error}") from None
     except RecursionError:
-        raise FileFormatError(f"{Path(path)}: its document has parts in parts too deep") from None
+        raise FileFormatError(f"{Path(path)}: its document is nested too deeply") from None
 
 
 def _write(
@@ -171,7 +170,7 @@ def _write(
 
 
 def _digest(document: Any, schemes: Any) -> str:
-    """The checksum of what is not a tensor."""
+    """The checksum of document and schemes."""
     return f"{zlib.crc32(json.dumps([document, schemes or {}], sort_keys=True).encode()):08x}"
 
 
@@ -187,7 +186,7 @@ def _read(path: str | os.PathLike[str], kind: str, verify: bool) -> tuple[dict[s
         _check(file, header, entries, verify)
         return {name: _array(file, entry) for name, entry in entries.items()}, header["document"], header["quantized"]
     except RecursionError:
-        raise FileFormatError(f"{file.where}: its document has parts in parts too deep") from None
+        raise FileFormatError(f"{file.where}: its document is nested too deeply") from None
     finally:
         file.close()
 
@@ -210,12 +209,12 @@ def _check(file: MappedFile, header: Mapping[str, Any], entries: Mapping[str, En
     """Compare the checksums of a file."""
     digests = header["crc32"]["tensors"]
     if digests.keys() != entries.keys():
-        raise FileFormatError(f"{file.where}: the file is damaged: its checksums are not those of its tensors")
+        raise FileFormatError(f"{file.where}: the file is damaged: its checksums do not match its tensors")
     if header["crc32"].get("document") != _digest(header["document"], header["quantized"]):
-        raise FileFormatError(f"{file.where}: the file is damaged: its metadata do not have their checksum")
+        raise FileFormatError(f"{file.where}: the file is damaged: the checksum of its metadata does not match")
     for entry in entries.values():
         if not kind_of(entry.dtype):
-            raise FileFormatError(f"{file.where}: {quoted(entry.name)} is {printable(entry.dtype)}, which no tensor is")
+            raise FileFormatError(f"{file.where}: {quoted(entry.name)} is {printable(entry.dtype)}, not a tensor dtype")
     if verify:
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(lambda entry: check_digest(file, entry, digests[entry.name]), entries.values()):
@@ -223,7 +222,7 @@ def _check(file: MappedFile, header: Mapping[str, Any], entries: Mapping[str, En
 
 
 def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """The header of a file, checked: its kind and version can be read."""
+    """The header of a file. Raises :class:`FileFormatError` unless its kind and version can be read."""
     if KEY not in metadata:
         raise FileFormatError(
             f"{path}: this is a file of tensors that backburn did not write, and not a {kind}; "

@@ -8,11 +8,11 @@ from backburn.tensor.classes import Tensor
 
 
 def torch_state(model: Module) -> dict[str, Tensor]:
-    """``model.state_dict()`` as the same layers of PyTorch have it.
+    """``model.state_dict()`` with the names and shapes of PyTorch's layers.
 
-    Layers have PyTorch's names and layouts already; what differs is packed, such as the projections of attention, which
-    are one ``in_proj_weight`` there. :func:`save_model` writes the result to a file that ``safetensors.torch`` reads;
-    ``load_state_dict`` takes it back. Raises :class:`DTypeError` for quantized weights.
+    Layers already have PyTorch's names and layouts; parameters that PyTorch packs are packed, such as the projections
+    of attention into ``in_proj_weight``. :func:`save_model` writes the result to a file that ``safetensors.torch``
+    reads; ``load_state_dict`` takes it back. Raises :class:`DTypeError` for quantized weights.
 
     >>> import backburn as bb
     >>> state = torch_state(bb.nn.MultiheadAttention(8, 2))

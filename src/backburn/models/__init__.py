@@ -1,10 +1,10 @@
-"""Published models: their architectures, built from ``config.json``, and their weights, read from folders and written.
+"""Published models: architectures built from ``config.json``, and weights read from and written to folders.
 
     model = bb.models.from_pretrained("folder")             # config.json decides the class and all sizes
     model = bb.models.Llama(bb.models.LlamaConfig(hidden_size=256, ...))
     logits = model(tokens)
 
-Each architecture is a module or two, written with :mod:`backburn.nn` under the names of the published files.
+Architectures are written with :mod:`backburn.nn`, with the parameter names of the published files.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The part that decoders share: positions, masks and the cache of one call, rotary angles, and attention over heads."""
+"""What decoders share: positions, masks and the cache of one call, rotary angles, and attention over heads."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], FloatTensor]] = {
 class Steps:
     """New tokens (..., steps) in a call of a decoder: their positions, what they attend to, and the cache.
 
-    ``attention_mask`` (..., steps) is 0 for padding, on either side, and tells positions too: a token's is the number
+    ``attention_mask`` (..., steps) is 0 for padding, on either side, and determines positions: a token's is the number
     of tokens before it. The mask is for the new tokens; earlier ones are in the cache.
     """
 
     def __init__(self, name: str, tokens: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> None:
-        """Raises :class:`ShapeError` for a mask that does not fit, and :class:`ArgumentError` for no cache."""
+        """Raises :class:`ShapeError` for a mask that does not fit, and :class:`ArgumentError` for a wrong cache."""
         if tensor_operand(name, tokens).dtype.kind != "int" or not tokens.ndim or not tokens.shape[-1]:
-            raise ShapeError(f"{name}: takes numbers of tokens (..., steps), not {describe((tokens,))}")
+            raise ShapeError(f"{name}: takes token numbers (..., steps), not {describe((tokens,))}")
         if cache is not None and not isinstance(cache, Cache):
             raise ArgumentError(f"{name}: cache is a bb.models.Cache() or None, not {cache!r:.100}")
         if attention_mask is not None and tensor_operand(name, attention_mask).shape != tokens.shape:
@@ -76,7 +76,7 @@ class Steps:
         return self.start + self.count
 
     def mask(self, window: int | None) -> tuple[Any, bool]:
-        """The mask (..., steps, all steps) of what is attended to, and whether the causal one has to be added."""
+        """The attention mask (..., steps, all steps), and whether a causal mask must be added."""
         if window not in self._masks:
             self._masks[window] = self._mask(window)
         return self._masks[window]
@@ -120,7 +120,7 @@ class Steps:
         return merge_heads(joint)
 
     def finish(self) -> None:
-        """Count the new steps as those of the cache: after the last layer, so that a failure leaves none behind."""
+        """Add the new steps to the cache's length: after the last layer, so that a failure adds none."""
         if self.cache is not None:
             self.cache.length, self.cache.is_lent = self.end, self._lends
 
@@ -137,14 +137,14 @@ def merge_heads(x: Any) -> Any:
 
 
 class Rotation:
-    """The cosines and sines by which heads are turned at the positions of a call: rotary position embedding.
+    """The cosines and sines that rotate heads at the positions of a call: rotary position embedding.
 
-    Feature ``i`` of the first half of a head and feature ``i`` of the second are turned by ``position * rates[i]``, as
-    in GPT-NeoX. They are multiplied by ``scale``. After Su et al., RoFormer, 2021.
+    Feature ``i`` of the first half of a head and feature ``i`` of the second are rotated by ``position * rates[i]``, as
+    in GPT-NeoX, and multiplied by ``scale``. After Su et al., RoFormer, 2021.
     """
 
     def __init__(self, positions: Any, rates: Any, scale: float, like: Any) -> None:
-        """For heads of the dtype of ``like``; 16-bit floats are turned in float32."""
+        """For heads of the dtype of ``like``; 16-bit floats are rotated in float32."""
         self._exact, self._dtype = upcast_half_dtype(like.dtype), like.dtype
         rates = rates if is_tensor(rates) else asarray(rates, dtype=self._exact, backend=like.backend)
         angles = cast(positions, self._exact)[..., None] * cast(rates, self._exact)
@@ -154,7 +154,7 @@ class Rotation:
         self._cos, self._sin = shape.concat([cos, cos], axis=-1), shape.concat([-sin, sin], axis=-1)
 
     def __call__(self, x: Any) -> Any:
-        """The turned heads, of the shape of ``x`` (..., heads, steps, head_dim)."""
+        """The rotated heads, of the shape of ``x`` (..., heads, steps, head_dim)."""
         half = x.shape[-1] // 2
         y: Any = cast(x, self._exact)
         other = shape.concat([y[..., half:], y[..., :half]], axis=-1)

@@ -20,7 +20,7 @@ from backburn.tensor.core.messages import describe
 
 
 class BertModel(Module):
-    """The layers between tokens and the head; ``pooler`` is made from the first token of the result."""
+    """The layers between tokens and the head; ``pooler`` is for the first token of the result."""
 
     def __init__(self, config: BertConfig, has_pooler: bool) -> None:
         self.config, self.embeddings = config, BertEmbeddings(config)
@@ -44,7 +44,7 @@ class BertModel(Module):
 
 
 class _Bert(Pretrained):
-    """The part that the architectures have in common."""
+    """The base class of the architectures."""
 
     HAS_POOLER: ClassVar[bool] = True
 
@@ -54,7 +54,7 @@ class _Bert(Pretrained):
         self.draw(config.initializer_range)
 
     def rename_weight(self, name: str) -> str | None:
-        """A published name, also one of the first files, without what the architecture does not have."""
+        """The path of a published name, also of the first files; None for weights that the architecture lacks."""
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
         path = name if name.startswith(("bert.", "cls.", "classifier.")) else f"bert.{name}"
         others = ("bert.embeddings.position_ids", "cls.seq_relationship.")
@@ -64,8 +64,8 @@ class _Bert(Pretrained):
 class Bert(_Bert):
     """The features (..., steps, hidden_size) of tokens (..., steps).
 
-    ``attention_mask`` is 0 for padding; ``token_type_ids`` tell the segment. ``model.bert.pooler(features[..., 0, :])``
-    are the features of the whole.
+    ``attention_mask`` is 0 for padding; ``token_type_ids`` are the segments. ``model.bert.pooler(features[..., 0, :])``
+    are the features of the whole text.
 
     >>> import backburn as bb
     >>> config = BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
@@ -83,12 +83,12 @@ class Bert(_Bert):
         return self.bert(tokens, attention_mask, token_type_ids)
 
     def published(self) -> Module:
-        """The model without its head's place, as published files of features alone have it."""
+        """The model without the prefix ``bert.``, as published files without a head have it."""
         return self.bert
 
 
 class MaskedHead(Module):
-    """The logits of the tokens, from features that pass a layer more; the last weight is that of the embeddings."""
+    """The logits of the tokens: one more layer, then a linear one, by default with the weight of the embeddings."""
 
     def __init__(self, config: BertConfig, embeddings: Any) -> None:
         self.bias = parameter(init.zeros((config.vocab_size,)))
@@ -104,7 +104,7 @@ class MaskedHead(Module):
 
 
 class Heads(Module):
-    """The heads for pre-training; one of them remains."""
+    """The pre-training heads, of which only ``predictions`` is kept."""
 
     def __init__(self, predictions: MaskedHead) -> None:
         self.predictions = predictions

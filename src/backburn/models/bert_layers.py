@@ -43,7 +43,7 @@ class BertSelfAttention(Module):
 
 
 class BertOutput(Module):
-    """The linear layer at the end of a part; its result is added to what the part began with, and normalized."""
+    """The last linear layer of a block; its result is added to the block's input, and normalized."""
 
     def __init__(self, config: BertConfig, inputs: int) -> None:
         self.dense, self.dropout = Linear(inputs, config.hidden_size), Dropout(config.hidden_dropout_prob)

@@ -1,7 +1,7 @@
 """The key-value cache of a decoder: the keys and values of earlier steps, written in place and never read on the host.
 
-A buffer for each layer has room for more steps than it holds. New steps are written behind the earlier ones, over
-memory that nobody else has, so that a step costs the same however many there are.
+Each layer's buffer has capacity for more steps than it holds. New steps are written after the earlier ones, into memory
+that nothing else refers to, so that a step costs the same however many there are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer
 from backburn.tensor.core.wrapping import is_tensor
 
-#: Steps by which a buffer grows at least.
+#: The least number of steps by which a buffer grows.
 CHUNK = 64
 
 
@@ -27,15 +27,15 @@ CHUNK = 64
 class Cache:
     """The keys and values of a decoder's earlier steps, for generating step by step.
 
-    Pass one to each call, with the new tokens only; the model writes their keys and values into it. Leading axes of
-    later calls are those of the first. With ``bb.no_grad()``, or on a backend that does not differentiate, buffers are
-    written over in place; where derivatives are recorded, they are copied. A function under :func:`backburn.vmap` makes
-    the cache of its example itself.
+    Pass one to each call, with the new tokens only; the model writes their keys and values into it. All calls have the
+    same leading axes. With ``bb.no_grad()``, or on a backend that does not differentiate, buffers are overwritten in
+    place; where derivatives are recorded, they are copied. A function under :func:`backburn.vmap` creates its cache
+    itself.
 
-    The buffers have room for ``capacity`` steps, and double when they are full. :meth:`fixed` makes a cache whose
-    ``length`` is a tensor: all its shapes stay the same from step to step, so that :func:`backburn.capture` replays a
-    step that has the cache in its state. A cache is a tree; its tensors belong to it alone and are written over, but
-    ``copy.deepcopy(cache)`` may be kept.
+    The buffers hold up to ``capacity`` steps, and double when they are full. :meth:`fixed` returns a cache whose
+    ``length`` is a tensor: its shapes stay the same from step to step, so that :func:`backburn.capture` replays a step
+    that has the cache in its state. A cache is a tree; its tensors are overwritten, so keep ``copy.deepcopy(cache)``
+    instead.
 
     >>> import backburn as bb
     >>> config = bb.models.LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
@@ -48,16 +48,16 @@ class Cache:
     ((1, 1, 32), 4, 64)
     """
 
-    #: The steps that there is room for.
+    #: The number of steps that the buffers can hold.
     capacity: int = 0
-    #: The steps that are in the cache: a number, or a tensor. A smaller number takes the last steps out again.
+    #: The number of steps in the cache, an integer or a tensor. Setting a smaller one removes the last steps.
     length: Any = 0
     #: For each layer (..., heads, capacity, head_dim).
     keys: list[Any] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
     #: Which steps are tokens (..., capacity), and not padding; None while all are.
     present: Any = None
-    #: Whether something else may have the buffers: a recorded graph, or a copy. The next step copies them.
+    #: Whether a recorded graph or a copy may refer to the buffers, so that the next step copies them.
     is_lent: bool = False
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Cache:
         self.capacity = integer("Cache", "capacity", self.capacity, least=0)
 
     def __copy__(self) -> Cache:
-        """A cache that goes on from the same steps by itself."""
+        """A cache that continues from the same steps independently."""
         self.is_lent = True
         return Cache(self.capacity, self.length, [*self.keys], [*self.values], self.present, True)
 
@@ -77,13 +77,13 @@ class Cache:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the length is a tensor, and all shapes stay as they are."""
+        """Whether the length is a tensor, and all shapes stay the same."""
         return is_tensor(self.length)
 
     def reserve(self, capacity: int) -> None:
-        """Make room for ``capacity`` steps altogether, by new buffers with the steps of the old ones if they have less.
+        """Ensure a capacity of at least ``capacity`` steps, by copying the steps to larger buffers if necessary.
 
-        A replayed step cannot do this: with a fixed cache, call it before there is no room left.
+        A replayed step cannot do this: with a fixed cache, call it before the buffers are full.
         """
         more = integer("Cache.reserve", "capacity", capacity, least=0) - self.capacity
         if more <= 0:
@@ -94,9 +94,9 @@ class Cache:
         self.capacity += more
 
     def fixed(self, capacity: int | None = None) -> Cache:
-        """The cache with its length as a tensor, and with room for ``capacity`` steps altogether; it takes it over.
+        """The cache with its length as a tensor and a capacity of at least ``capacity``; it takes over the buffers.
 
-        Raises :class:`ArgumentError` for an empty cache, whose backend and shapes the first call decides.
+        Raises :class:`ArgumentError` for an empty cache, whose backend and shapes the first call determines.
         """
         if not self.keys:
             raise ArgumentError("Cache.fixed: the cache is empty: let the model read a prompt first")
@@ -105,7 +105,7 @@ class Cache:
         return Cache(self.capacity, length, self.keys, self.values, self.present, self.is_lent)
 
     def taken(self, rows: Tensor) -> Cache:
-        """A cache of some of the sequences, by their numbers along the first axis, such as those that a beam keeps."""
+        """A cache of some of the sequences, by index along the first axis, such as those that a beam search keeps."""
         keys, values = ([index.take(x, rows, axis=0) for x in given] for given in (self.keys, self.values))
         present = None if self.present is None else index.take(self.present, rows, axis=0)
         return Cache(self.capacity, self.length, keys, values, present)
@@ -113,8 +113,8 @@ class Cache:
     def write(self, layer: int, key: Any, value: Any, places: Any, in_place: bool) -> tuple[Any, Any]:
         """Write the keys and values of new steps (..., heads, steps, head_dim) of a layer; returns those of all steps.
 
-        With a fixed length these are the whole buffers; a mask leaves out the steps to come. Unless
-        ``in_place``, or while something else has them, buffers are copied.
+        With a fixed length these are the whole buffers; a mask excludes the steps to come. Buffers are copied unless
+        ``in_place``, or if something else may refer to them.
         """
         in_place = in_place and not self.is_lent
         if layer == len(self.keys):
@@ -129,7 +129,7 @@ class Cache:
         return self.keys[layer][..., :end, :], self.values[layer][..., :end, :]
 
     def write_present(self, present: Any, places: Any) -> Any:
-        """Note which new steps (..., steps) are tokens; returns that for the whole capacity."""
+        """Record which new steps (..., steps) are tokens; returns this for the whole capacity."""
         if self.present is None:
             self.present = creation.ones(
                 (*present.shape[:-1], self.capacity), dtype=present.dtype, backend=present.backend
@@ -160,7 +160,7 @@ def _zeros(lengths: tuple[int, ...], dtype: DType, like: Any) -> Any:
 
 
 def _longer(x: Any, more: int, axis: int) -> Any:
-    """A buffer with more room."""
+    """A buffer with ``more`` empty steps at its end."""
     lengths = [*x.shape]
     lengths[axis] = more
     return shape.concat([x, creation.zeros(tuple(lengths), dtype=x.dtype, backend=x.backend)], axis=axis)

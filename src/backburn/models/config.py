@@ -1,4 +1,4 @@
-"""Configurations: dataclasses with the names of published ``config.json`` files, whose other keys they keep."""
+"""Configurations: dataclasses with the names of published ``config.json`` files; other keys are kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "quantization_config": (None,), "is_encoder_decoder": (False,), "pruned_heads": ({}, None),
     "add_cross_attention": (False,),
 }  # fmt: skip
-#: The most of what a model has a Python object for, so that a number in a file cannot fill the memory.
+#: Limits of numbers of Python objects in a model, so that a number in a file cannot exhaust the memory.
 _MOST = {"num_hidden_layers": 10_000, "n_layer": 10_000, "layers_per_block": 10_000, "num_labels": 100_000}
 #: The largest ``config.json`` that is read, and the largest integer in it.
 _LONGEST, _LARGEST = 10_000_000, 1 << 62
@@ -38,20 +38,20 @@ _LAYERS = (
 
 @dataclass(kw_only=True)
 class Config:
-    """The part that all configurations have in common; a subclass's fields are the published names and defaults.
+    """The base class of configurations; a subclass's fields are the published names and defaults.
 
-    Keys of a file that are not fields do not change what a model computes: they are in ``extra`` and are written again;
-    one that is on no list causes a ``MetadataWarning`` that names it. Raises
-    :class:`ConfigError` for values of another type, for sizes below 1, and for values that a model does not support.
+    Keys of a file that are not fields do not change what a model computes: they are kept in ``extra`` and written back;
+    unknown ones cause a ``MetadataWarning`` that names them. Raises :class:`ConfigError` for values of another type,
+    for sizes below 1, and for values that a model does not support.
     """
 
     #: The family, which published files name beside the architecture.
     model_type: ClassVar[str] = ""
-    #: The values that are supported of keys that change the result, whether the keys are fields or not.
+    #: The supported values of keys that change the result, whether the keys are fields or not.
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = types.MappingProxyType({})
     #: Other keys, which do not change what a model computes.
     IDLE: ClassVar[frozenset[str]] = COMMON
-    #: Fields that files may have without an effect, as a base class of the family reads them.
+    #: Fields that files of this family may have without an effect.
     NOT_READ: ClassVar[frozenset[str]] = frozenset()
     #: Fields that may be 0.
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"bos_token_id", "eos_token_id", "pad_token_id"})
@@ -60,7 +60,7 @@ class Config:
     extra: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises :class:`ConfigError` for what the class cannot be."""
+        """Raises :class:`ConfigError` for values that the class does not support."""
         name = type(self).__name__
         for key, hint in _hints(type(self)).items():
             value = getattr(self, key)
@@ -88,7 +88,7 @@ class Config:
 
     @classmethod
     def known(cls) -> set[str]:
-        """The keys of files that are on a list: those that are read, supported with some values, or without effect."""
+        """The known keys of files: those that are read, supported with some values, or without effect."""
         return {*_hints(cls), *cls.SUPPORTED, *_SUPPORTED, *cls.IDLE, *_NAMES}
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _hints(cls: type[Config]) -> dict[str, Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value of JSON has a type, of those that fields have."""
+    """Whether a JSON value has the type of a field."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(value, kind) for kind in get_args(hint))
@@ -113,7 +113,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is dict:
         return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if hint is float:
-        return isinstance(value, float) or is_number(value)  # of which those that are not finite have another message
+        return isinstance(value, float) or is_number(value)  # non-finite ones get another message
     return type(value) is hint and (hint is not int or abs(value) < _LARGEST)
 
 
@@ -132,12 +132,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The table in a folder's ``config.json``. Raises :class:`ConfigError` if there is none, or no table in it.
 
     Tokens that end a text are those of ``generation_config.json``, if the folder has it: in ``config.json`` chat models
-    often have the end of a document alone.
+    often have only the end of a document.
     """
     path, generation = folder / "config.json", folder / "generation_config.json"
     if not path.is_file():
         if folder.exists() and not folder.is_dir():
-            raise ConfigError(f"{folder}: this is a file; what is read is a folder with {path.name} and weights")
+            raise ConfigError(f"{folder}: this is a file; give a folder with {path.name} and weights")
         if not folder.is_dir():
             raise ConfigError(
                 f"{folder}: there is no such folder, and nothing is downloaded: "
@@ -157,7 +157,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_layers(config: Config, tensors: int) -> None:
-    """Raise :class:`ConfigError` for more layers than there are tensors of weights, which a file would be made of."""
+    """Raise :class:`ConfigError` for more layers than the weights have tensors."""
     for key in _LAYERS:
         value = getattr(config, key, 0)
         count = max(len(value), *(n for n in value if isinstance(n, int)), 0) if isinstance(value, list) else value
@@ -178,7 +178,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def unknown(where: str, kind: str, name: object, known: list[str]) -> ConfigError:
-    """The error for a model that there is not."""
+    """The error for an unknown model."""
     hint = hint_for(name, known) if isinstance(name, str) else ""
     near = f" {hint}" if hint.startswith("Did") else ""
     return ConfigError(f"{where}: no model has the {kind} {name!r:.100}.{near} Known: {', '.join(known)}")

@@ -18,7 +18,7 @@ from backburn.models.rope import LENGTH, LENGTHS, MOST, check_scaling
 
 @dataclass(kw_only=True)
 class LabelsConfig(Config):
-    """The part that classifiers have in common: ``id2label`` names the ``num_labels`` classes."""
+    """The base class of classifiers' configurations: ``id2label`` names the ``num_labels`` classes."""
 
     id2label: dict[str, Any] | None = None
     num_labels: int | None = None
@@ -26,7 +26,7 @@ class LabelsConfig(Config):
     def __post_init__(self) -> None:
         """Names the classes by their numbers if they have no names."""
         super().__post_init__()
-        self.extra.pop("label2id", None)  # which follows
+        self.extra.pop("label2id", None)  # derived from id2label
         if self.id2label is None:
             self.id2label = {str(i): f"LABEL_{i}" for i in range(2 if self.num_labels is None else self.num_labels)}
         are_names = [re.fullmatch(r"\d{1,9}", i) and isinstance(x, str) for i, x in self.id2label.items()]
@@ -39,13 +39,13 @@ class LabelsConfig(Config):
         self.num_labels = len(self.id2label)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table for a ``config.json``, in which the names tell how many there are."""
+        """The table for a ``config.json``, without ``num_labels``, which follows from the names."""
         values = {key: x for key, x in super().to_dict().items() if key != "num_labels"}
         return values | {"label2id": {name: int(i) for i, name in (self.id2label or {}).items()}}
 
 
 def padding_row(config: Any) -> int | None:
-    """The row of the embeddings that stands for padding, and gets no gradient."""
+    """The row of the embeddings for padding, which gets no gradient."""
     row = config.pad_token_id
     return row if row is not None and 0 <= row < config.vocab_size else None
 
@@ -58,7 +58,7 @@ def _check_heads(config: Any) -> None:
 
 @dataclass(kw_only=True)
 class DecoderConfig(Config):
-    """The part that decoders have in common: the tokens that begin, end and fill up a text, for generating."""
+    """The base class of decoders' configurations: the tokens that begin, end and pad a text, for generating."""
 
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
@@ -79,7 +79,7 @@ class LlamaConfig(DecoderConfig):
             "rope_interleaved": (None, False),
         }
     )  # fmt: skip
-    #: Whether the queries, keys and values of this family have a bias; None if ``attention_bias`` says so.
+    #: Whether the queries, keys and values of this family have a bias; None if ``attention_bias`` decides.
     QKV_BIAS: ClassVar[bool | None] = None
     #: Whether norms multiply by ``1 + weight``, and embeddings by the square root of their length.
     IS_GEMMA: ClassVar[bool] = False
@@ -104,7 +104,7 @@ class LlamaConfig(DecoderConfig):
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        """Raises :class:`ConfigError` for sizes that do not form heads, and rotations that are not known."""
+        """Raises :class:`ConfigError` for sizes that do not form heads, and unknown rotations."""
         super().__post_init__()
         name = type(self).__name__
         self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
@@ -114,8 +114,8 @@ class LlamaConfig(DecoderConfig):
         self.head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
         if self.num_attention_heads % self.num_key_value_heads or self.head_dim % 2:
             raise ConfigError(
-                f"{name}: num_attention_heads {self.num_attention_heads} is a multiple of num_key_value_heads "
-                f"{self.num_key_value_heads}, and head_dim {self.head_dim} is even; one of them is not"
+                f"{name}: num_attention_heads {self.num_attention_heads} must be a multiple of num_key_value_heads "
+                f"{self.num_key_value_heads}, and head_dim {self.head_dim} must be even"
             )
         self._read_rotation(name)
         if not 1 < self.rope_theta <= MOST:
@@ -123,10 +123,10 @@ class LlamaConfig(DecoderConfig):
         check_scaling(name, self.rope_scaling, self.head_dim)
 
     def _read_rotation(self, name: str) -> None:
-        """Read the rotation from where a file has it, in the order in which transformers looks.
+        """Read the rotation from the keys of a file, with the precedence of transformers.
 
-        That is ``rope_scaling``, else ``rope_parameters``, whose own ``rope_theta`` comes before the one beside it. The
-        original length beside them comes before theirs, and stands for a missing one.
+        That is ``rope_scaling``, else ``rope_parameters``; a ``rope_theta`` inside overrides the one outside, but an
+        original length outside overrides the one inside.
         """
         newer = self.extra.pop("rope_parameters", None)
         if not isinstance(newer, dict | None):
@@ -155,7 +155,7 @@ class LlamaConfig(DecoderConfig):
 
 @dataclass(kw_only=True)
 class MistralConfig(LlamaConfig):
-    """The sizes of a Mistral: a Llama without biases whose tokens attend to the last ``sliding_window`` alone."""
+    """The sizes of a Mistral: a Llama without biases whose tokens attend only to the last ``sliding_window``."""
 
     model_type: ClassVar[str] = "mistral"
     IDLE: ClassVar[frozenset[str]] = keys.MISTRAL
@@ -189,7 +189,7 @@ class Qwen2Config(LlamaConfig):
     layer_types: list[str] | None = None
 
     def __post_init__(self) -> None:
-        """Raises :class:`ConfigError` for types of layers that are not known, or not of all layers."""
+        """Raises :class:`ConfigError` unless ``layer_types`` has a known type for each layer."""
         super().__post_init__()
         known, given = ("full_attention", "sliding_attention"), self.layer_types
         if given is not None and (len(given) != self.num_hidden_layers or not set(given) <= set(known)):
@@ -224,7 +224,7 @@ class GemmaConfig(LlamaConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hidden_act == "gelu":  # the first files say so, and mean this
+        if self.hidden_act == "gelu":  # the first files say so, but mean this
             self.hidden_act = "gelu_pytorch_tanh"
 
 
@@ -291,7 +291,7 @@ class ViTConfig(LabelsConfig):
             if len(self.lengths(key)) != 2 or min(self.lengths(key)) < 1:
                 raise ConfigError(f"ViTConfig: {key} is one length, or a height and a width, not {getattr(self, key)}")
         if any(n < m for n, m in zip(self.lengths("image_size"), self.lengths("patch_size"), strict=True)):
-            raise ConfigError(f"ViTConfig: patches of patch_size {self.patch_size} in images of {self.image_size}")
+            raise ConfigError(f"ViTConfig: patch_size {self.patch_size} is larger than image_size {self.image_size}")
 
     def lengths(self, key: str) -> list[int]:
         """The height and the width of ``image_size`` or ``patch_size``."""
@@ -402,7 +402,7 @@ class UNetConfig(Config):
         """Raises :class:`ConfigError` for unknown blocks, and for lists of different lengths."""
         super().__post_init__()
         if not len(self.down_block_types) == len(self.up_block_types) == len(self.block_out_channels) > 0:
-            raise ConfigError("UNetConfig: down_block_types, up_block_types and block_out_channels have one length")
+            raise ConfigError("UNetConfig: down_block_types, up_block_types and block_out_channels have equal lengths")
         for key, known in (("down_block_types", _DOWN), ("up_block_types", _UP)):
             if wrong := [name for name in getattr(self, key) if name not in known]:
                 raise ConfigError(

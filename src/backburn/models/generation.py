@@ -18,7 +18,7 @@ from backburn.tensor.core.host import asarray
 from backburn.tensor.core.options import integer
 from backburn.transforms.capturing import capture as recorded
 
-#: The steps of a prompt that are read at a time, and those by which the room of a recorded step grows.
+#: The steps of a prompt that are read at a time, and the most new steps that the initial cache has room for.
 PROMPT_CHUNK, ROOM = 512, 256
 
 
@@ -43,7 +43,7 @@ def generate(
     which is not part of the result, or after ``max_new_tokens``.
 
     ``seed`` gives the same tokens on every backend with equal logits; they depend on a text's index in the batch, not
-    on the other texts. None takes a number from the default generator (``bb.random.seed``).
+    on the other texts. None draws a number from the default generator (``bb.random.seed``).
 
     A backend that records (``capture(numpy)``, ``cupy``) replays the steps. Call the model's ``eval()`` first, to
     disable dropout. Raises :class:`ArgumentError` for options out of range, empty prompts and models that are not
@@ -153,7 +153,7 @@ def _reader(model: Any, rows: list[list[int]], count: int) -> Any:
 
 
 def _decoder(model: Any, cache: Cache, steps: int, count: int) -> Callable[[Any], Any]:
-    """The logits of one more token of each text; steps are recorded and replayed if the backend does that."""
+    """A function from one more token of each text to its logits; it records and replays steps if the backend can."""
     if not _backend(model).capabilities.capture:
         return lambda tokens: model(tokens, cache=cache, logits_to_keep=1)
     run = recorded(lambda cache, tokens: (cache, model(tokens, cache=cache, logits_to_keep=1)), on_fallback="allow")
@@ -175,8 +175,8 @@ def _check_takes_cache(model: Any) -> None:
     options = inspect.signature(model.forward).parameters if isinstance(model, Module) else {}
     if "cache" not in options and all(option.kind is not option.VAR_KEYWORD for option in options.values()):
         raise ArgumentError(
-            f"generate: a {type(model).__name__} takes no cache, and so does not go on with texts: a decoder is called "
-            "as Llama is, with tokens, their mask, cache and logits_to_keep"
+            f"generate: a {type(model).__name__} takes no cache, so it cannot continue texts: a decoder is called as "
+            "Llama is, with tokens, their mask, cache and logits_to_keep"
         )
 
 
@@ -186,7 +186,7 @@ def _backend(model: Any) -> Any:
 
 
 def _rows(prompts: Any) -> tuple[list[list[int]], bool]:
-    """The prompts as lists, and whether it is one alone."""
+    """The prompts as lists, and whether a single one was given."""
     rows = prompts.tolist() if hasattr(prompts, "tolist") else [*prompts]
     rows = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
     is_one = bool(rows) and not isinstance(rows[0], (list, tuple))
@@ -201,7 +201,7 @@ def _rows(prompts: Any) -> tuple[list[list[int]], bool]:
 
 def _number(token: Any) -> int:
     if isinstance(token, bool) or not isinstance(token, (int, np.integer)):
-        raise ArgumentError(f"generate: prompts are numbers of tokens, such as a tokenizer gives, not {token!r:.100}")
+        raise ArgumentError(f"generate: prompts are token numbers, such as a tokenizer gives, not {token!r:.100}")
     return int(token)
 
 

@@ -1,4 +1,4 @@
-"""Names and rows of Llama's weights in GGUF files, as llama.cpp's converter of Hugging Face's folders writes them."""
+"""Names and row orders of Llama's weights in GGUF files written by llama.cpp's converter of Hugging Face's folders."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ LAYER_PARTS = {
     "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }  # fmt: skip
-#: The families whose queries and keys are turned by neighbours in these files, and by halves here.
+#: The families whose rotation pairs adjacent features of queries and keys in these files, and halves here.
 TURNED_BY_NEIGHBOURS = ("llama", "mistral")
 
 
 def llama_weight(name: str, config: LlamaConfig) -> str | tuple[str, NDArray[Any]] | None:
-    """The path in a :class:`Llama` of a tensor that a GGUF file calls ``name``; another name as it is.
+    """The path in a :class:`Llama` of a tensor that a GGUF file calls ``name``; other names are unchanged.
 
-    The rows of queries and keys come with the order that they have here. Rates of rotation, which the configuration
-    tells, are left out. Raises :class:`ArgumentError` for files of Gemma, whose norms have other weights.
+    Queries and keys come with the order of the file's rows here. Rates of rotation, which follow from the
+    configuration, are skipped. Raises :class:`ArgumentError` for files of Gemma, whose norms have other weights.
     """
     part, _, kind = name.rpartition(".")
     found = re.fullmatch(r"blk\.(\d+)\.(\w+)", part)
     if found is None and part not in (*PARTS, "rope_freqs"):
         return name
     if config.IS_GEMMA:
-        raise ArgumentError("load_weights: GGUF files of Gemma, whose norms have 1 more than the weights, are not read")
+        raise ArgumentError("load_weights: GGUF files of Gemma, whose norms hold 1 + weight, are not supported")
     if found is None:
         return f"{PARTS[part]}.{kind}" if part in PARTS else None
     layer, part = found.groups()
@@ -53,7 +53,7 @@ def llama_weight(name: str, config: LlamaConfig) -> str | tuple[str, NDArray[Any
 
 @lru_cache(maxsize=8)
 def _turned_rows(heads: int, size: int) -> NDArray[Any]:
-    """The rows of a file in the order that they have here, which many tensors share."""
+    """The rows of a file in their order here, which many tensors share."""
     rows = np.arange(heads * size).reshape(heads, size // 2, 2).swapaxes(1, 2).reshape(-1)
     rows.flags.writeable = False
     return rows

@@ -1,6 +1,6 @@
 """The metadata keys of GGUF files: which are compared with a configuration, without effect, or refused.
 
-Those of an architecture, ``llama.rope.freq_base``, are listed without its name. What is on no list causes a warning.
+Those of an architecture, such as ``llama.rope.freq_base``, are listed without its name. Unlisted keys cause a warning.
 (https://github.com/ggml-org/llama.cpp, gguf-py/gguf/constants.py)
 """
 
@@ -31,11 +31,11 @@ COMPARED = frozenset(
      "rope.scaling.original_context_length", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
      "rope.scale_linear"}
 )  # fmt: skip
-#: The keys of an architecture without an effect: lengths that nothing is computed with, and layouts of the file.
+#: The keys of an architecture without an effect: lengths that no computation uses, and layouts of the file.
 IDLE = frozenset(
     {"context_length", "tensor_data_layout", "rope.scaling.finetuned", "pooling_type", "decoder_start_token_id"}
 )
-#: The values of keys of an architecture with which they change nothing; others are refused.
+#: The values with which keys of an architecture have no effect; others are refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "attention.causal": (True,), "use_parallel_residual": (False,), "logit_scale": (0.0, 1.0),
     "residual_scale": (0.0, 1.0), "embedding_scale": (0.0, 1.0), "attention.scale": (0.0,),
@@ -69,7 +69,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
         (0, 0.0, False),
     ),
 }  # fmt: skip
-#: Keys of no architecture: who made the file, of what, how it is cut, and its tokenizer, which is not read here.
+#: Keys of no architecture: the file's origin, how it is split, and its tokenizer, which is not read here.
 _GENERAL = re.compile(
     r"general\.(architecture|quantization_version|alignment|file_type|sampling\.\w+|name|author|version|organization"
     r"|finetune|basename|description|quantized_by|size_label|license(\.name|\.link)?|url|doi|uuid|repo_url"
@@ -78,7 +78,7 @@ _GENERAL = re.compile(
     r"|split\.(no|count|tensors\.count)|quantize\.imatrix\.\w+|imatrix\.\w+"
     r"|tokenizer\.(ggml\.\w+|huggingface\.json|rwkv\.world|chat_templates?(\.\w+)?)"
 )
-#: The kinds of rotation, by the names of both.
+#: The types of rotation in GGUF, and the corresponding types in ``rope_scaling``.
 _SCALINGS = {"none": ("default", "dynamic", "llama3"), "linear": ("linear",), "yarn": ("yarn",)}
 
 
@@ -89,9 +89,9 @@ def is_listed(key: str) -> bool:
 
 
 def check_metadata(where: str, values: Mapping[str, Any], config: Any, strict: bool) -> None:
-    """Raise :class:`ConfigError` where the metadata of a file say another model than a Llama's configuration does.
+    """Raise :class:`ConfigError` if the metadata of a file contradict a Llama's configuration.
 
-    Unless ``strict``, warn. Also warns of keys that are on no list.
+    Unless ``strict``, warn instead. Also warns of unlisted keys.
     """
     kind = values.get("general.architecture")
     if kind is None:
@@ -100,7 +100,7 @@ def check_metadata(where: str, values: Mapping[str, Any], config: Any, strict: b
     own = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
     wrong = [*_other_kind(kind, values, config), *_differences(prefix, own, config)]
     if wrong:
-        words = f"load_weights: {where}: its metadata say another model: {'; '.join(wrong)}"
+        words = f"load_weights: {where}: its metadata describe another model: {'; '.join(wrong)}"
         if strict:
             raise ConfigError(f"{words}. Change the configuration, or load with strict=False. Nothing was loaded")
         warnings.warn(words, MetadataWarning, stacklevel=stack_level())
@@ -158,7 +158,7 @@ def _differences(prefix: str, own: Mapping[str, Any], config: Any) -> list[str]:
 
 
 def _is(theirs: Any, ours: Any) -> bool:
-    """Whether two values are the same; theirs has one for each layer, or is a number in float32."""
+    """Whether two values are the same; theirs may be one for each layer, or a number in float32."""
     if isinstance(theirs, list):
         return all(_is(x, ours) for x in theirs)
     if isinstance(theirs, (int, float)) and isinstance(ours, (int, float)):

@@ -24,7 +24,7 @@ LINEAR = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
 
 
 class GPT2Attention(Module):
-    """Attention to earlier tokens; one linear layer makes queries, keys and values."""
+    """Attention to earlier tokens; one linear layer computes queries, keys and values."""
 
     def __init__(self, config: GPT2Config, layer: int) -> None:
         self.layer, self.head_dim, self.dropout = layer, config.n_embd // config.n_head, config.attn_pdrop
@@ -36,7 +36,7 @@ class GPT2Attention(Module):
         self.resid_dropout = Dropout(config.resid_pdrop)
 
     def forward(self, x: Tensor, steps: Steps) -> FloatTensor:
-        """The sums of values for each token, of the shape of ``x``."""
+        """The attention output of each token, of the shape of ``x``."""
         q, k, v = (split_heads(part, self.head_dim) for part in shape.chunk(self.c_attn(x), 3, axis=-1))
         dropout = self.dropout if self.training else 0.0
         return self.resid_dropout(self.c_proj(steps.attend(self.layer, q, k, v, scale=self.scale, dropout=dropout)))
@@ -88,8 +88,8 @@ class GPT2Model(Module):
 class GPT2(Pretrained):
     """A decoder that gives each token (..., steps) the logits (..., steps, vocab_size) of the next one.
 
-    ``attention_mask`` (..., steps) is 0 for padding, on either side. With a ``cache``, the tokens follow those of the
-    calls before. ``logits_to_keep=1`` computes the logits of the last step alone, for generating; 0 keeps all.
+    ``attention_mask`` (..., steps) is 0 for padding, on either side. With a ``cache``, the tokens follow those of
+    earlier calls. ``logits_to_keep=1`` computes only the logits of the last step, for generating; 0 keeps all.
 
     >>> import backburn as bb
     >>> GPT2(GPT2Config(vocab_size=32, n_embd=16, n_layer=2, n_head=2))(bb.asarray([[1, 2, 3]])).shape
@@ -122,7 +122,7 @@ class GPT2(Pretrained):
         return self.lm_head(x[..., -logits_to_keep:, :])
 
     def rename_weight(self, name: str) -> Any:
-        """A published name, with or without its prefix; matrices of the blocks are transposed there."""
+        """The path of a published name, with or without its prefix; matrices of the blocks are transposed in files."""
         if name.endswith((".attn.bias", ".attn.masked_bias")):  # masks of older files
             return None
         path = name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"

@@ -1,6 +1,6 @@
 """The keys of published ``config.json`` and ``generation_config.json`` files that do not change what a model computes.
 
-Keys that do are the fields of configurations and their ``SUPPORTED``; what is on no list causes a warning.
+Keys that do are the fields of configurations and their ``SUPPORTED``; unlisted keys cause a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GENERATION = frozenset(
      "speculation_type", "stop_strings", "suppress_tokens", "target_lookbehind", "temperature", "token_healing",
      "top_h", "top_k", "top_p", "transformers_version", "typical_p", "use_cache", "use_mtp", "watermarking_config"}
 )  # fmt: skip
-#: Of these, the ones that are arguments of ``generate``, or that choose between equal ways to the same tokens.
+#: Those of these that are arguments of ``generate``, or that do not change the tokens.
 GENERATION_IDLE = frozenset(
     {"_from_model_config", "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight",
      "assistant_lookbehind", "bos_token_id", "cache_config", "cache_implementation", "compile_config",
@@ -34,11 +34,11 @@ GENERATION_IDLE = frozenset(
      "output_hidden_states", "output_logits", "output_scores", "pad_token_id", "prefill_chunk_size",
      "prompt_lookup_num_tokens", "repetition_penalty", "return_dict_in_generate", "speculation_type",
      "target_lookbehind", "temperature", "top_k", "top_p", "transformers_version", "use_cache", "use_mtp",
-     # of methods that others choose, which do nothing by themselves
+     # options of methods that other keys choose
      "early_stopping", "length_penalty", "num_beam_groups", "diversity_penalty", "renormalize_logits",
      "remove_invalid_values", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty"}
 )  # fmt: skip
-#: The values with which the others change nothing.
+#: The values with which the others have no effect.
 GENERATION_OFF: tuple[Any, ...] = (None, False, 0, 1, 0.0, 1.0, [], {})
 
 #: Keys that all configurations of transformers may have.
@@ -50,7 +50,7 @@ COMMON = GENERATION | {
     "task_specific_params", "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "torch_dtype", "torchscript",
     "use_bfloat16", "use_flash_attention_2", "use_return_dict",
 }  # fmt: skip
-#: Keys of families: of heads and losses that the models here do not have, of older versions, of ways to compute.
+#: Keys of families: of heads and losses that the models here lack, of older versions, of ways to compute.
 LLAMA = MISTRAL = QWEN2 = COMMON | {"original_max_position_embeddings", "pretraining_tp", "rope_parameters"}
 GPT2 = COMMON | {
     "n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
@@ -62,7 +62,7 @@ BERT = COMMON | {
     "pooler_size_per_head", "pooler_type",
 }  # fmt: skip
 RESNET = COMMON | {"out_features", "out_indices", "stage_names"}
-#: Of diffusers' U-Nets, the averages that training saves beside them included.
+#: Keys of diffusers' U-Nets, including those of the averages that training saves.
 UNET = frozenset(
     {"_class_name", "_diffusers_version", "_name_or_path", "decay", "inv_gamma", "min_decay", "num_train_timesteps",
      "optimization_step", "power", "sample_size", "update_after_step", "use_ema_warmup"}

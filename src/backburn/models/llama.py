@@ -26,7 +26,7 @@ from backburn.tensor.core.dispatch import cast, upcast_half
 
 
 class GemmaRMSNorm(RMSNorm):
-    """The root-mean-square norm of Gemma, which multiplies by ``1 + weight``; the weight begins with 0."""
+    """The root-mean-square norm of Gemma, which multiplies by ``1 + weight``; the weight is initialized to 0."""
 
     def __init__(self, normalized_shape: int, eps: float) -> None:
         super().__init__(normalized_shape, eps)
@@ -56,7 +56,7 @@ class LlamaAttention(Module):
         self.o_proj = Linear(inner, config.hidden_size, config.attention_bias)
 
     def forward(self, x: Tensor, steps: Steps, rotate: Rotation) -> FloatTensor:
-        """The sums of values for each token, of the shape of ``x``."""
+        """The attention output of each token, of the shape of ``x``."""
         q, k, v = (split_heads(project(x), self.head_dim) for project in (self.q_proj, self.k_proj, self.v_proj))
         dropout = self.dropout if self.training else 0.0
         return self.o_proj(steps.attend(self.layer, rotate(q), rotate(k), v, window=self.window, dropout=dropout))
@@ -112,8 +112,8 @@ class LlamaModel(Module):
 class Llama(Pretrained):
     """A decoder that gives each token (..., steps) the logits (..., steps, vocab_size) of the next one.
 
-    ``attention_mask`` (..., steps) is 0 for padding, on either side. With a ``cache``, the tokens follow those of the
-    calls before. ``logits_to_keep=1`` computes the logits of the last step alone, for generating; 0 keeps all.
+    ``attention_mask`` (..., steps) is 0 for padding, on either side. With a ``cache``, the tokens follow those of
+    earlier calls. ``logits_to_keep=1`` computes only the logits of the last step, for generating; 0 keeps all.
 
     >>> import backburn as bb
     >>> config = LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
@@ -146,7 +146,7 @@ class Llama(Pretrained):
         return self.lm_head(x[..., -logits_to_keep:, :])
 
     def rename_weight(self, name: str) -> Any:
-        """A published name or one of GGUF, without what older files have besides the weights."""
+        """The path of a published or GGUF name; None for tensors of older files that are not weights."""
         return None if name.endswith("rotary_emb.inv_freq") else llama_weight(name, self.config)
 
     def _check_metadata(self, where: str, values: Mapping[str, Any], strict: bool) -> None:

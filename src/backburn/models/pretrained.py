@@ -28,10 +28,10 @@ from backburn.tensor.core.dispatch import is_quantized
 if TYPE_CHECKING:
     from typing import Self
 
-#: The methods of quantization in ``config.json`` whose weights are read as they are: ours first.
+#: The methods of quantization in ``config.json`` whose weights stay quantized when read: ours first.
 QUANTIZED = ("backburn", "gptq", "awq")
 
-#: The files beside the weights that a saved model takes along, unless the folder has them: texts and their tokens.
+#: The files beside the weights that saving a model copies, unless the folder has them.
 BESIDE = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
     "generation_config.json", "preprocessor_config.json",
@@ -47,19 +47,19 @@ class Pretrained(Module):
     """The base class of published models: built from ``config``, loaded from a folder, and saved to one.
 
     Names of parameters are those of the published files. Where a file has another layout, :meth:`rename_weight` says
-    so, and :meth:`published` makes the layout again.
+    so, and :meth:`published` restores it.
     """
 
-    #: The names of the architectures that the class computes, and the class of each one's configuration.
+    #: The names of the architectures that the class implements, each with the class of its configuration.
     ARCHITECTURES: ClassVar[Mapping[str, type[Config]]] = MappingProxyType({})
     #: The file of weights that :meth:`save_pretrained` writes; in a folder of shards if it is ``model.safetensors``.
     WEIGHTS: ClassVar[str] = "model.safetensors"
-    #: The key of ``config.json`` under which the architecture's name is.
+    #: The key of ``config.json`` with the architecture's name.
     NAME_KEY: ClassVar[str] = "architectures"
     config: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Enter the class under its architectures."""
+        """Register the class under its architectures."""
         super().__init_subclass__(**kwargs)
         own = vars(cls).get("ARCHITECTURES", {})
         ARCHITECTURES.update({name: (cls, config) for name, config in own.items()})
@@ -95,7 +95,7 @@ class Pretrained(Module):
                 config = kind.from_dict(values)
                 vars(config)["folder"] = Path(
                     os.fsdecode(folder)
-                ).absolute()  # no field: equal models come from several
+                ).absolute()  # no field: equal models come from several folders
                 with opened(folder) as found:
                     check_layers(config, len(found.tensors))
                 with use_backend(shapes_only()):
@@ -106,7 +106,7 @@ class Pretrained(Module):
                 raise ConfigError(f"{where}: {error}") from error
             if not is_packed:
                 _place(model, target)
-        if is_packed:  # into layers without values, so that there are never all weights as floats
+        if is_packed:  # into layers without values, so that the weights never all exist as floats
             rename = _own_name if method == QUANTIZED[0] else None
             load_weights(model, folder, rename=rename, quantized=True, backend=target)
         else:
@@ -118,7 +118,7 @@ class Pretrained(Module):
 
         Weights are in ``model.safetensors``, or in shards of at most ``max_shard_size`` and their index (see
         :func:`backburn.io.save_weights`, whose errors it raises), under the published names; those of a quantized
-        model, which :func:`from_pretrained` alone reads, under its own. The configuration keeps the keys of the file
+        model, which only :func:`from_pretrained` reads, under its own. The configuration keeps the keys of the file
         that it was read from. The tokenizer's files and ``generation_config.json`` of the folder that the model was
         read from are copied, unless ``folder`` has such files.
         """
@@ -146,9 +146,9 @@ class Pretrained(Module):
             _copy_beside(source, path)
 
     def draw(self, std: float, scaled: Mapping[str, float] = MappingProxyType({})) -> None:
-        """Draw all matrices normally with the deviation ``std``, and set biases to 0, as published models begin.
+        """Initialize all matrices normally with the deviation ``std``, and biases to 0, as published models do.
 
-        A matrix whose path ends with a key of ``scaled`` has its deviation times that number. Rows for padding are 0.
+        A matrix whose path ends with a key of ``scaled`` has its deviation times the value. Padding rows are 0.
         """
         rows = {id(x.weight): x.padding_idx for _, x in self.named_modules() if isinstance(x, Embedding)}
         for leaf in state_places(self)[0]:
@@ -161,7 +161,7 @@ class Pretrained(Module):
                 leaf.put(parameter(new if row is None else new.at[row].set(0.0)))
 
     def published(self) -> Module:
-        """The model with its weights in the layout of published files; itself where that is its own."""
+        """The model with its weights in the layout of published files; itself if that is the same."""
         return self
 
 
@@ -181,8 +181,8 @@ def from_pretrained(
 ) -> Pretrained:
     """The model in a folder in Hugging Face's layout: its ``config.json`` names the class and all sizes.
 
-    The weights, of whatever width, become floats of ``dtype`` (by default :func:`backburn.use_dtype`'s) on ``backend``;
-    memory is needed for the model and one tensor. The model is in evaluation mode; ``train()`` turns dropout on.
+    The weights, of any width, become floats of ``dtype`` (by default :func:`backburn.use_dtype`'s) on ``backend``;
+    loading needs memory for the model and one tensor. The model is in evaluation mode; ``train()`` enables dropout.
 
     Raises :class:`ConfigError` for a missing or damaged ``config.json``, an unknown architecture, values of wrong
     types, and values that the model does not support; and the errors of :func:`backburn.io.load_weights`. Each names
@@ -223,7 +223,7 @@ def _own_name(name: str) -> str:
 
 
 def _place(model: Module, target: AnyBackend) -> None:
-    """Put a model of shapes onto a backend, with one zero in the place of each tensor's values until they are read."""
+    """Put a model without values onto a backend, with a broadcast zero for each tensor until its values are read."""
     trained = set(map(id, model.parameters()))
     for leaf in state_places(model)[0]:
         old = leaf.value

@@ -1,7 +1,7 @@
 """ResNet: convolutions with residual connections.
 
 After He et al., Deep Residual Learning for Image Recognition (2015). In a bottleneck, the 3 x 3 convolution halves the
-image, unless ``downsample_in_bottleneck`` leaves that to the first.
+image, unless ``downsample_in_bottleneck`` makes the first do so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConvLayer(Module):
 
 
 class ResidualLayer(Module):
-    """Convolutions, added to what they began with; if the shapes differ, to a convolution of it."""
+    """Convolutions whose result is added to their input, or if the shapes differ, to a convolution of it."""
 
     def __init__(self, config: ResNetConfig, inputs: int, outputs: int, stride: int) -> None:
         is_same = inputs == outputs and stride == 1
@@ -123,7 +123,7 @@ class ResNet(Pretrained):
         return self.classifier(self.resnet(pixels).mean((-2, -1)))
 
     def rename_weight(self, name: str) -> str:
-        """A published name, also one of torchvision's."""
+        """The path of a published name, also of torchvision's."""
         name = re.sub(r"^fc\.", "classifier.1.", name)
         name = re.sub(r"^conv1\.", "resnet.embedder.embedder.convolution.", name)
         name = re.sub(r"^bn1\.", "resnet.embedder.embedder.normalization.", name)

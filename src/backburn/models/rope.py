@@ -16,15 +16,15 @@ KINDS: dict[str, tuple[str, ...]] = {
     "default": (), "linear": ("factor",), "dynamic": ("factor",), "yarn": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }  # fmt: skip
-#: The ways that depend on the length of the texts that a model was trained with at first.
+#: The ways that depend on the length of the original training texts, and the key of that length.
 LENGTHS, LENGTH = ("llama3", "yarn"), "original_max_position_embeddings"
-#: Other keys that are read, which have numbers or others.
+#: Other keys that are read: those of numbers, and others.
 _NUMBERS = frozenset(
     {"rope_theta", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
      "mscale_all_dim"}
 )  # fmt: skip
 _WORDS = frozenset({"rope_type", "type", "truncate"})
-#: The range of all numbers, far beyond those of published models: powers and quotients of others are infinite or 0.
+#: The range of all numbers, far beyond published models': powers and quotients of others overflow or underflow.
 LEAST, MOST = 1e-6, 1e12
 
 
@@ -54,9 +54,9 @@ def check_scaling(where: str, scaling: Mapping[str, Any] | None, size: int) -> N
 
 
 def rotary_rates(config: Any, length: Any) -> tuple[Any, float]:
-    """The angle by which each pair of features turns from step to step, and the factor of cosines and sines.
+    """The angle by which each pair of features is rotated per step, and the factor of cosines and sines.
 
-    ``length`` is the number of steps, which ``"dynamic"`` depends on: a number, or a tensor, and then so are the rates.
+    ``"dynamic"`` depends on ``length``, the number of steps; if that is a tensor, so are the rates.
     """
     size, base, scaling = config.head_dim, config.rope_theta, config.rope_scaling or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
@@ -78,7 +78,7 @@ def rotary_rates(config: Any, length: Any) -> tuple[Any, float]:
 
 
 def _llama3(rate: float, scaling: Mapping[str, Any]) -> float:
-    """A rate of Llama 3.1: slow ones are divided by ``factor``, fast ones stay, between them it is gradual."""
+    """A rate of Llama 3.1: slow ones are divided by ``factor``, fast ones are kept, those between are interpolated."""
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     turns = scaling["original_max_position_embeddings"] * rate / (2 * math.pi)
     kept = min(1.0, max(0.0, (turns - low) / (high - low))) if high != low else float(turns >= high)
@@ -91,7 +91,7 @@ def _yarn(rates: list[float], base: float, scaling: Mapping[str, Any], most: int
     original = scaling.get("original_max_position_embeddings") or most
 
     def feature(turns: float) -> float:
-        """The pair of features, as a fraction, that turns so often."""
+        """The fractional index of the pair of features that makes so many turns."""
         return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     low, high = feature(scaling.get("beta_fast") or 32), feature(scaling.get("beta_slow") or 1)

@@ -17,7 +17,7 @@ Array = Any
 class Sampling:
     """How to choose a token: the likeliest one, or with a ``temperature`` a random one of the likely ones.
 
-    The options are applied in this order, and leave at least the likeliest token:
+    The options are applied in this order, and keep at least the likeliest token:
 
     - ``repetition_penalty``: positive logits of earlier tokens are divided by it, negative ones multiplied (Keskar et
       al., CTRL, 2019);
@@ -72,7 +72,7 @@ class Sampling:
         order = np.argsort(-values, kind="stable")
         if self.top_k:
             order = order[: self.top_k]
-        with np.errstate(over="ignore", invalid="ignore"):  # of tokens that cannot be, -inf
+        with np.errstate(over="ignore", invalid="ignore"):  # of impossible tokens, -inf
             weights = np.exp((values[order] - values[order[0]]) / self.temperature)
         weights[0] = 1.0  # also of an infinite logit
         totals = np.cumsum(weights)

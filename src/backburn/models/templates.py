@@ -1,11 +1,11 @@
 """Chat templates of folders, rendered by jinja2 within a bound on steps and on sizes.
 
-A template is a program of whoever made the folder. jinja2's sandbox keeps it from objects and files, but not from
-loops in loops, from ``'a' * 3000000000`` and from lists in lists that double at each step. Here every round of a loop,
-call, filter, test, comparison and operator takes from a number of steps, larger operands more of them, and no value
-grows beyond :data:`LARGEST`: a size that could be larger than the operands' is computed before the value is.
+A template is a program by whoever made the folder. jinja2's sandbox keeps it from objects and files, but not from
+nested loops, from ``'a' * 3000000000`` and from nested lists that double at each step. Here every iteration of a loop,
+call, filter, test, comparison and operator consumes steps of a budget, more for larger operands, and no value exceeds
+:data:`LARGEST`: a size that could exceed the operands' is computed before the value.
 
-Not bounded is what is given: messages of any length are read, and steps and sizes grow with them.
+The input is not bounded: messages of any length are read, and the limits on steps and sizes grow with them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any, ClassVar, NoReturn
 
 #: The steps that a template may take, and how many more for each 64 characters of its input.
 STEPS, STEPS_GIVEN = 300_000, 100
-#: The largest value in characters and elements, beside four times what is given.
+#: The largest value in characters and elements, plus four times the size of the input.
 LARGEST, _TIMES_GIVEN = 1_000_000, 4
 #: The longest template in characters; published ones have some thousands.
 LONGEST_TEMPLATE = 50_000
-#: The largest number that is a width, a precision or a count, the most spaces of JSON, and the most bits of a number.
+#: The largest width, precision or count, the most spaces of JSON, and the most bits of a number.
 _WIDEST, _MOST_SPACES, _MOST_BITS = 10_000, 16, 20_000
 #: Filters and methods that take widths and counts, and names that are never called.
 _WIDE = frozenset(
     {"batch", "center", "expandtabs", "indent", "ljust", "rjust", "round", "slice", "truncate", "wordwrap", "zfill"}
 )
 _NEVER = frozenset({"decode", "encode", "format_map", "from_bytes", "maketrans", "to_bytes", "translate"})
-#: Methods whose time is the product of the lengths of a text and of what they are given.
+#: Methods whose time is the product of the lengths of a text and of their argument.
 _PRODUCTS = frozenset({"lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip", "trim"})
-#: Functions that look at a list or a table, and not into its parts.
+#: Functions that look at a list or a table, but not into its elements.
 _SHALLOW = frozenset(
     {"attr", "boolean", "callable", "count", "d", "default", "defined", "false", "first", "get", "items", "iterable",
      "keys", "last", "length", "list", "map", "mapping", "none", "number", "reject", "rejectattr", "reverse", "sameas",
@@ -41,7 +41,7 @@ _SHALLOW = frozenset(
 )  # fmt: skip
 _LONGEST_FORM = 200
 _WIDE_FORMAT = re.compile(r"\d{5}|\*|\{[^{}]*\{")
-#: The filters that templates have; those that are missing make pages for browsers, or random choices.
+#: The filters that templates may use; the others of jinja2 are for HTML, or random.
 _FILTERS = frozenset(
     {"abs", "attr", "batch", "capitalize", "center", "count", "d", "default", "dictsort", "e", "escape", "first",
      "float", "forceescape", "format", "groupby", "indent", "int", "items", "join", "last", "length", "list", "lower",
@@ -67,7 +67,7 @@ def rendered(source: str, messages: Sequence[Mapping[str, Any]], generate: bool,
 
 
 class _Budget:
-    """The steps that are left, and the largest value."""
+    """The remaining steps, and the largest value."""
 
     def __init__(self, given: Any) -> None:
         self.left = self.largest = 1 << 62
@@ -78,13 +78,13 @@ class _Budget:
         self.largest = LARGEST + _TIMES_GIVEN * size
 
     def take(self, steps: int = 1) -> None:
-        """Go some steps."""
+        """Consume steps."""
         self.left -= steps
         if self.left < 0:
             raise ValueError("it takes too many steps")
 
     def check(self, size: int) -> None:
-        """Refuse a value of such a size."""
+        """Refuse a value of this size if it is too large."""
         if size > self.largest:
             raise ValueError(f"it makes a value of {size} characters and elements; {self.largest} are allowed")
 
@@ -108,13 +108,13 @@ class _Budget:
         return size
 
     def weighed(self, value: Any) -> Any:
-        """A value that has been made: its size is checked, and takes steps."""
+        """A new value: its size is checked, and consumes steps."""
         self.check(self.size(value))
         self.take((len(value) if isinstance(value, (str, bytes, list, tuple, Mapping)) else 0) // 64 + 1)
         return value
 
     def compared(self, value: Any) -> Any:
-        """A value that is compared, which may look at all that is in it."""
+        """An operand of a comparison, which may look at all its elements."""
         self.take(self.size(value) // 64 + 1)
         return value
 
@@ -125,7 +125,7 @@ class _Budget:
             yield value
 
     def joined(self, values: Any) -> str:
-        """Texts one after another."""
+        """The values as one text."""
         parts = [str(self.weighed(value)) for value in values]
         self.check(sum(map(len, parts)))
         return "".join(parts)
@@ -137,7 +137,7 @@ def _environment(budget: _Budget) -> Any:
     utils, extensions, visitors = (import_module(f"jinja2.{name}") for name in ("utils", "ext", "visitor"))
 
     class Generation(extensions.Extension):  # type: ignore[misc, name-defined]
-        """Marks what an assistant says, for training: it is text like the rest."""
+        """The block that marks an assistant's text for training: rendered like the rest."""
 
         tags: ClassVar[set[str]] = {"generation"}
 
@@ -146,7 +146,7 @@ def _environment(budget: _Budget) -> Any:
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
     class Namespace(utils.Namespace):  # type: ignore[misc, name-defined]
-        """The namespace in which templates keep values. Its text is short: nested namespaces would double it."""
+        """The namespace of templates, with a short text: nested namespaces would double it."""
 
         def __repr__(self) -> str:
             return "<namespace>"
@@ -155,7 +155,7 @@ def _environment(budget: _Budget) -> Any:
         return nodes.Call(nodes.EnvironmentAttribute(name), [*arguments], [], None, None)
 
     class Counted(visitors.NodeTransformer):  # type: ignore[misc, name-defined]
-        """Puts a call of ours around what loops, compares, or makes values without a call, filter or operator."""
+        """Wraps loops, comparisons, and values created without a call, filter or operator in calls of ours."""
 
         def visit(self, node: Any, *values: Any, **options: Any) -> Any:
             node = self.generic_visit(node)
@@ -194,7 +194,7 @@ def _environment(budget: _Budget) -> Any:
             _check_call(budget, getattr(function, "__name__", ""), owner if is_value else None, values, options)
             return budget.weighed(super().call(context, function, *values, **options))
 
-    # the optimizer would compute a filter of a chain anew for each one after it
+    # the optimizer would recompute a filter of a chain for each later one
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"],
         finalize=budget.weighed, cache_size=0, optimized=False,
@@ -227,7 +227,7 @@ def _environment(budget: _Budget) -> Any:
 
 
 def _now(form: str) -> str:
-    """The time of day; each width in a format could be as long as the largest value."""
+    """The current time; a width in a format could make it as long as the largest value."""
     if len(form) > _LONGEST_FORM or re.search(r"\d{4}", form):
         raise ValueError(f"the format of a time has {len(form)} characters or a width of four digits")
     return datetime.now().strftime(form)
@@ -247,18 +247,18 @@ def _counted(budget: _Budget, name: str, made: Callable[..., Any]) -> Callable[.
 
 
 def _listed(budget: _Budget, value: Any) -> Any:
-    """A value; those of a filter that computes them as they are asked for, all at once."""
+    """A value; those of a lazy filter as a list."""
     return list(budget.counted(value)) if hasattr(value, "__next__") else value
 
 
 def _check_call(budget: _Budget, name: str, owner: Any, values: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Refuse a method or filter of ``owner`` whose result would be too large; what it walks over takes steps."""
+    """Refuse a method or filter of ``owner`` whose result would be too large; what it iterates over consumes steps."""
     given = [*values, *options.values()]
     size = budget.size(owner) + sum(map(budget.size, given))
     is_shallow = name in _SHALLOW and not isinstance(owner, (str, bytes))
     budget.take((len(owner) if is_shallow and hasattr(owner, "__len__") else size) // 64 + 1)
     if name in _NEVER:
-        raise ValueError(f"{name} is not there")
+        raise ValueError(f"{name} is not available")
     widths = [abs(x) for x in given if isinstance(x, int)]
     if name in _WIDE and max(widths, default=0) > _WIDEST:
         raise ValueError(f"{name} is given a number above {_WIDEST}")
@@ -284,9 +284,9 @@ def _check_call(budget: _Budget, name: str, owner: Any, values: Sequence[Any], o
 
 
 def _check_format(budget: _Budget, text: Any, size: int) -> None:
-    """Refuse a format that has values many times, or widths."""
+    """Refuse a format with large widths, or whose result would be too large."""
     if _WIDE_FORMAT.search(str(text)):
-        raise ValueError("a format has a width of five digits, or one that it is given")
+        raise ValueError("a format has a width of five digits, or one from an argument")
     budget.check(size * (str(text).count("{") + str(text).count("%") + 1))
 
 

@@ -1,4 +1,4 @@
-"""Texts as numbers of tokens: ``tokenizer.json`` by the package tokenizers, chat templates by jinja2 in a sandbox."""
+"""Texts as token numbers: ``tokenizer.json`` with the package tokenizers, chat templates with jinja2 in a sandbox."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from backburn.models.tokenizer_bounds import check_growth
 
 #: The largest file of a folder that is read.
 LONGEST = 100_000_000
-#: The character that a tokenizer writes for bytes that are not a whole character yet.
+#: The character that a tokenizer writes for bytes of an incomplete character.
 INCOMPLETE = "\ufffd"
-#: The most tokens that are decoded together until there is a text.
+#: The most tokens that are decoded together to complete a character.
 _LONGEST_CHARACTER = 64
-#: Tokens that chat templates have by these names, where the folder names them.
+#: Tokens that chat templates get by these names, if the folder defines them.
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 #: Keys of ``tokenizer_config.json`` that are read, or compared with ``tokenizer.json``.
 READ = frozenset(SPECIAL) | {
@@ -34,8 +34,8 @@ READ = frozenset(SPECIAL) | {
     "tokenize_chinese_chars",
 }  # fmt: skip
 #: Keys without an effect here: for padding and truncation, which are not done, for tokenizers without a
-#: ``tokenizer.json``, and for ways to load. transformers, too, takes what begins and ends a text from
-#: ``tokenizer.json``, and does not clean up spaces of the tokenizers that decoders have.
+#: ``tokenizer.json``, and for ways to load. transformers, too, takes the tokens that begin and end a text from
+#: ``tokenizer.json``, and does not clean up spaces of decoders' tokenizers.
 IDLE = frozenset(
     {"_commit_hash", "_from_auto", "add_bos_token", "add_eos_token", "added_tokens_file", "auto_map", "backend",
      "byte_fallback", "chat_control_tokens", "clean_up_tokenization_spaces",
@@ -50,7 +50,7 @@ IDLE = frozenset(
      "use_fast", "verbose", "vocab_file", "wordpieces_prefix"}
 )  # fmt: skip
 KEYS = READ | IDLE
-#: The keys that tell parts of a normalizer, and their names in ``tokenizer.json``.
+#: The keys that set options of a normalizer, and their names in ``tokenizer.json``.
 _NORMALIZER = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -61,7 +61,7 @@ _NORMALIZER = {
 class Tokenizer:
     """The tokenizer in a folder of Hugging Face: ``tokenizer.json``, and ``tokenizer_config.json`` for chats.
 
-    Needs the extra ``text``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a folder
+    Raises :class:`BackendUnavailableError` without the extra ``text``, and :class:`FileFormatError` for a folder
     without a ``tokenizer.json``, or with a damaged one.
 
     >>> import tempfile, tokenizers
@@ -84,7 +84,7 @@ class Tokenizer:
         is_none = FileFormatError, f"{where}: is not a tokenizer"
         self._tokenizer: Any = _called(is_none, tokenizers.Tokenizer.from_str, text)
         _called(is_none, check_growth, where, self._tokenizer)
-        self._tokenizer.no_padding()  # which a file may ask for, to any length; as transformers does
+        self._tokenizer.no_padding()  # which a file may request, to any length; transformers ignores it too
         self._tokenizer.no_truncation()
         self._path = path / "tokenizer_config.json"
         self._config = _table(path, self._path.name)
@@ -94,7 +94,7 @@ class Tokenizer:
         self._compare(text)
 
     def _compare(self, text: str) -> None:
-        """Warn of what ``tokenizer_config.json`` says other than ``tokenizer.json``, and of keys on no list."""
+        """Warn where ``tokenizer_config.json`` contradicts ``tokenizer.json``, and of unlisted keys."""
         where = str(self._path)
         unknown = {key for key in self._config.keys() - KEYS if not key.endswith("_token")}  # tokens by other names
         warn_of(where, unknown, stacklevel=stack_level() + 1)
@@ -103,7 +103,7 @@ class Tokenizer:
         if tokens:
             wrong.append(f"the tokens {', '.join(quoted(t, 60) for t in tokens[:10])} are named")
         if wrong:
-            words = f"{where}: {'; '.join(wrong)}, other than in tokenizer.json, which is taken"
+            words = f"{where}: {'; '.join(wrong)}, unlike in tokenizer.json, which is used"
             warnings.warn(words, MetadataWarning, stacklevel=stack_level())
 
     @property
@@ -116,7 +116,7 @@ class Tokenizer:
         return found
 
     def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
-        """The tokens of a text; with ``special_tokens``, those that the tokenizer puts around it too.
+        """The tokens of a text; with ``special_tokens``, also those that the tokenizer adds around it.
 
         A text is neither truncated nor padded, whatever the folder says. Raises :class:`ArgumentError` for anything but
         Unicode text, and :class:`FileFormatError` where the folder's tokenizer fails.
@@ -139,12 +139,12 @@ class Tokenizer:
         """
         numbers = [int(token) for token in tokens]
         if wrong := [number for number in numbers if not 0 <= number < 1 << 32]:
-            raise ArgumentError(f"Tokenizer.decode: takes the numbers of tokens, from 0 on, not {wrong[0]!r:.100}")
+            raise ArgumentError(f"Tokenizer.decode: takes token numbers, from 0 on, not {wrong[0]!r:.100}")
         text: str = _called(self._failure, self._tokenizer.decode, numbers, skip_special_tokens=True)
         return text
 
     def decode_stream(self, tokens: Any) -> Iterator[str]:
-        """The text of tokens as they come, in pieces: a character appears once all of its tokens are there.
+        """The text of tokens as they come, in pieces: a character appears once all of its tokens have come.
 
         >>> import tempfile, tokenizers
         >>> folder = tempfile.mkdtemp()
@@ -153,7 +153,7 @@ class Tokenizer:
         >>> list(Tokenizer(folder).decode_stream([0, 1]))
         ['hello', ' world']
         """
-        # From a text that is done on, since a token's text depends on its neighbours, not on the whole text.
+        # Tokens are decoded together with those of the last piece: their text depends on neighbours, not on all tokens.
         context: list[int] = []
         recent: list[int] = []
         for token in tokens:
@@ -169,17 +169,17 @@ class Tokenizer:
             yield text
 
     def _added(self, context: list[int], recent: list[int]) -> str:
-        """The text that tokens add to a context: their own, where bytes without a character spoil that of both."""
+        """The text that tokens add to a context; their own if incomplete characters spoil that of both."""
         before, text = self.decode(context), self.decode([*context, *recent])
         is_spoilt = INCOMPLETE in text and not text.startswith(before)
         return self.decode(recent) if is_spoilt else text[len(before) :]
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, generate: bool = True) -> list[int]:
-        """The tokens of messages ``{"role": "user", "content": "..."}``, by the folder's chat template.
+        """The tokens of messages ``{"role": "user", "content": "..."}``, rendered by the folder's chat template.
 
-        With ``generate``, they end where the assistant's answer begins. The template runs in jinja2's sandbox, and has
-        300,000 steps and a million characters, or in long chats more. Raises :class:`ArgumentError` for a folder
-        without one, for other messages, for those that it refuses, and for a template that takes more.
+        With ``generate``, they end where the assistant's answer begins. The template runs in jinja2's sandbox, limited
+        to 300,000 steps and a million characters, or more in long chats. Raises :class:`ArgumentError` for a folder
+        without a template, for other messages, for those that it refuses, and for a template that exceeds the limits.
         """
         if not self._template:
             raise ArgumentError(f"Tokenizer.chat: {self._path.parent} has no chat template; encode a text of your own")
@@ -194,14 +194,14 @@ class Tokenizer:
         names = {name: token for name, token in found.items() if token is not None}
         try:
             text = rendered(self._template, messages, generate, names)
-        except Exception as error:  # whatever a template does is the template's
+        except Exception as error:  # any error is the template's
             words = f"the template of {self._path.parent} raised: {printable(error, 1000)}"
             raise ArgumentError(f"Tokenizer.chat: {words}") from error
         return self.encode(text, special_tokens=False)
 
 
 def _differing(config: Mapping[str, Any], text: str) -> list[str]:
-    """The keys of a configuration that say something else than the text of a ``tokenizer.json``."""
+    """The keys of a configuration that contradict the text of a ``tokenizer.json``."""
     given = {key for key in (*_NORMALIZER, "add_prefix_space") if isinstance(config.get(key), bool)}
     if not given:
         return []
@@ -246,9 +246,9 @@ def _package(name: str) -> Any:
 def _called(
     failure: tuple[type[BackburnError], str], function: Callable[..., Any], *values: Any, **options: Any
 ) -> Any:
-    """The result of a function of the package tokenizers. Raises an error of ours for whatever it raises.
+    """The result of a function of the package tokenizers. Raises the error of ``failure`` for any that it raises.
 
-    Its panics are not an ``Exception``, and what is wrong in a file may show only when a text is read.
+    Its panics are not an ``Exception``, and a defect of a file may show only when a text is read.
     """
     try:
         return function(*values, **options)
@@ -294,6 +294,6 @@ def _template(found: Any) -> str | None:
 
 
 def _content(token: Any) -> str | None:
-    """A token's text, which stands alone or in an object with options."""
+    """A token's text, given alone or in an object with options."""
     found = token.get("content") if isinstance(token, dict) else token
     return found if isinstance(found, str) else None

@@ -1,7 +1,7 @@
-"""How far a ``tokenizer.json`` may stretch a text: each of its parts may double what the one before has made.
+"""How much a ``tokenizer.json`` may lengthen a text: each of its parts may double the result of the one before.
 
-Forty replacements of a letter by two make a tebibyte of one letter, in a file of 3 kB. What only normalizes, such as
-Unicode's forms, does nothing more when it is repeated, and is not counted.
+Forty replacements of a letter by two, in a file of 3 kB, make a tebibyte of one letter. Parts that only normalize, such
+as Unicode's forms, change nothing more when repeated, and are not counted.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 from backburn.base.errors import FileFormatError
 
-#: The most bytes or tokens of one byte, the most parts, the most tokens that are put around a text, and the longest
-#: word that is cut into pieces, whose time is the cube of its length. Published tokenizers have tens, and a hundred.
+#: The most bytes or tokens of one byte, the most parts, the most tokens added around a text, and the longest word that
+#: is split into pieces, in time cubic in its length. Published tokenizers have tens, and words of a hundred.
 MOST_GROWTH, MOST_PARTS, MOST_ADDED, MOST_WORD = 1000, 1000, 10_000, 1000
 #: The lists of parts in a part.
 _LISTS = ("normalizers", "pretokenizers", "processors", "decoders")
 
 
 def check_growth(where: str, tokenizer: Any) -> None:
-    """Raise :class:`FileFormatError` for a tokenizer of the package tokenizers that stretches texts beyond bounds."""
+    """Raise :class:`FileFormatError` for a tokenizer of the package tokenizers that lengthens texts beyond bounds."""
     before = [*_parts(tokenizer.normalizer), *_parts(tokenizer.pre_tokenizer), *_parts(tokenizer.post_processor)]
     for parts in (before, [*_parts(tokenizer.decoder)]):
         if len(parts) > MOST_PARTS or prod(map(_growth, parts)) > MOST_GROWTH:
@@ -47,7 +47,7 @@ def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _growth(part: Mapping[str, Any]) -> int:
-    """The most bytes, or tokens, that a part makes of one."""
+    """The most bytes, or tokens, that a part makes from one."""
     kind = part["type"]
     if kind == "Replace":
         old, new = part["pattern"].get("String", "").encode(), part["content"].encode()
@@ -61,7 +61,7 @@ def _growth(part: Mapping[str, Any]) -> int:
 
 
 def _added(part: Mapping[str, Any]) -> int:
-    """The tokens that a part puts around a text."""
+    """The number of tokens that a part adds around a text."""
     if part["type"] != "TemplateProcessing":
         return 0
     counts = {name: len(token["ids"]) for name, token in part["special_tokens"].items()}

@@ -1,7 +1,7 @@
 """U-Net of diffusion models: predicts the noise in an image, given the step at which it was added.
 
-Blocks of residual convolutions halve the image and double it again; each block on the way up also gets what the block
-of its size on the way down made. After Ronneberger et al. (2015), and Ho et al., Denoising Diffusion Probabilistic
+Blocks of residual convolutions halve the image and double it again; each block on the way up also gets the results of
+the block of its size on the way down. After Ronneberger et al. (2015), and Ho et al., Denoising Diffusion Probabilistic
 Models (2020). Names and options are those of diffusers' ``UNet2DModel``.
 """
 
@@ -28,7 +28,7 @@ _OLDER = {".query.": ".to_q.", ".key.": ".to_k.", ".value.": ".to_v.", ".proj_at
 
 
 class Block(Module):
-    """Residual blocks of these inputs, each followed by attention or not."""
+    """Residual blocks with these numbers of input channels, each optionally followed by attention."""
 
     def __init__(self, config: UNetConfig, inputs: list[int], outputs: int, has_attention: bool) -> None:
         self.resnets = [ResnetBlock(config, n, outputs) for n in inputs]
@@ -64,7 +64,7 @@ class MiddleBlock(Module):
 
 
 class TimestepEmbedding(Module):
-    """Two linear layers for the waves of a step."""
+    """Two linear layers for the sines and cosines of a step."""
 
     def __init__(self, inputs: int, outputs: int, act: str) -> None:
         self.linear_1, self.linear_2, self.act = Linear(inputs, outputs), Linear(outputs, outputs), act
@@ -76,8 +76,8 @@ class TimestepEmbedding(Module):
 class UNet(Pretrained):
     """The noise in images (batch, in_channels, height, width), as (batch, out_channels, height, width).
 
-    Called with the images and ``timestep``: a number, or one for each image. Height and width are divisible by 2 for
-    each block but the last.
+    Called with the images and ``timestep``: a number, or one for each image. Height and width must be divisible by 2
+    for each block but the last.
 
     >>> import backburn as bb
     >>> config = UNetConfig(block_out_channels=[8, 16], down_block_types=["DownBlock2D", "AttnDownBlock2D"],
@@ -137,7 +137,7 @@ class UNet(Pretrained):
         return cast(joint, like.dtype)
 
     def rename_weight(self, name: str) -> str:
-        """A published name; attention of older files has other ones."""
+        """The path of a published name; older files name attention differently."""
         for older, newer in _OLDER.items():
             name = name.replace(f"{older}", newer) if ".attentions." in name else name
         return name

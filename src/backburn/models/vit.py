@@ -1,4 +1,4 @@
-"""ViT: an image is cut into patches, and an encoder attends from patch to patch.
+"""ViT: an image is split into patches, and an encoder attends from patch to patch.
 
 After Dosovitskiy et al., An Image is Worth 16x16 Words (2020).
 """
@@ -32,7 +32,7 @@ class PatchEmbeddings(Module):
 
 
 class ViTEmbeddings(Module):
-    """The patches behind a learned token for the whole image, and their positions."""
+    """A learned token for the whole image, then the patches, with their positions."""
 
     def __init__(self, config: ViTConfig) -> None:
         self.image = tuple(config.lengths("image_size"))
@@ -68,7 +68,7 @@ class ViTSelfAttention(Module):
 
 
 class ViTOutput(Module):
-    """The linear layer at the end of a part, and dropout."""
+    """The last linear layer of a block, and dropout."""
 
     def __init__(self, config: ViTConfig, inputs: int) -> None:
         self.dense, self.dropout = Linear(inputs, config.hidden_size), Dropout(config.hidden_dropout_prob)

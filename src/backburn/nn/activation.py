@@ -25,7 +25,7 @@ class Identity(Module):
 
 
 class _Activation(Module):
-    """The base class of activations: the function of a class, without options or with those of a subclass."""
+    """The base class of activations: applies ``_function``; subclasses pass options to it."""
 
     _function: ClassVar[Callable[..., FloatTensor]]
 
@@ -85,7 +85,7 @@ class ELU(_WithAlpha):
 
 
 class GELU(Module):
-    """``x`` times the normal distribution function of ``x``; with ``approximate="tanh"`` its approximation."""
+    """``x`` times the standard normal CDF of ``x``, or with ``approximate="tanh"`` its approximation."""
 
     def __init__(self, approximate: str = "none") -> None:
         self.approximate = one_of("GELU", "approximate", approximate, ("none", "tanh"))
@@ -126,10 +126,10 @@ class ReLU6(_Activation):
 
 
 class PReLU(Module):
-    """``x`` above 0, else ``weight * x`` with a learnt ``weight``: one number, or one for each of ``num_parameters``.
+    """``x`` above 0, else ``weight * x`` with a learnt ``weight`` of ``num_parameters`` elements.
 
-    With several parameters there is one for each channel, which are axis 1 as in convolutions. They begin as ``init``.
-    After He et al. (2015). Raises :class:`ShapeError` for another number of channels.
+    Several parameters are one per channel (axis 1, as in convolutions). They are initialized to ``init``. After He et
+    al. (2015). Raises :class:`ShapeError` for another number of channels.
 
     >>> import backburn as bb
     >>> PReLU()(bb.asarray([-2.0, 2.0])).tolist()
@@ -174,7 +174,7 @@ class Mish(_Activation):
 
 
 class Softplus(Module):
-    """``log(1 + exp(beta * x)) / beta``, without overflow for every ``x``; see :func:`functional.softplus`."""
+    """``log(1 + exp(beta * x)) / beta``, without overflow; see :func:`functional.softplus`."""
 
     def __init__(self, beta: float = 1.0, threshold: float | None = None) -> None:
         self.beta = beta
@@ -198,7 +198,7 @@ class LogSigmoid(_Activation):
 
 
 class Hardsigmoid(_Activation):
-    """``x / 6 + 1/2`` from 0 to 1."""
+    """``x / 6 + 1/2`` clamped to the range from 0 to 1."""
 
     _function = staticmethod(functional.hard_sigmoid)
 

@@ -1,4 +1,4 @@
-"""Adapters: low-rank changes of the weights of frozen linear layers (LoRA, QLoRA, DoRA)."""
+"""Adapters: low-rank updates of the weights of frozen linear layers (LoRA, QLoRA, DoRA)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class LoRALinear(Module):
     al. (2021), *LoRA: Low-Rank Adaptation of Large Language Models*, arXiv:2106.09685; Kalajdzievski (2023),
     arXiv:2312.03732, for the square root.)
 
-    With ``use_dora``, each row of the adapted weight, less the bias, is scaled to the length that
-    ``lora_magnitude_vector`` (outputs,) has for it, which is trained too; no gradient flows through the rows' own
-    lengths. This takes a pass over the weight, dequantized, in each call. (Liu et al. (2024), *DoRA: Weight-Decomposed
-    Low-Rank Adaptation*, arXiv:2402.09353, section 4.3.)
+    With ``use_dora``, each row of the adapted weight is scaled to the norm in ``lora_magnitude_vector`` (outputs,),
+    which is trained too; the bias is not scaled, and no gradient flows through the norms of the rows. Each call
+    computes these norms from the (dequantized) weight. (Liu et al. (2024), *DoRA: Weight-Decomposed Low-Rank
+    Adaptation*, arXiv:2402.09353, section 4.3.)
 
     Names are those of PEFT, whose files :func:`backburn.io.save_adapters` writes.
 
@@ -76,7 +76,7 @@ class LoRALinear(Module):
             self.lora_magnitude_vector = parameter(self._lengths(self._weight())) if use_dora else None
 
     def forward(self, x: Tensor) -> FloatTensor:
-        """The base layer's result and the adapter's, of shape (..., outputs)."""
+        """The adapted layer's result, of shape (..., outputs)."""
         change = functional.linear(functional.linear(x, self.lora_A), self.lora_B) * self.scaling
         if self.lora_magnitude_vector is None:
             return self.base(x) + change
@@ -85,10 +85,10 @@ class LoRALinear(Module):
         return product if bias is None else product + bias
 
     def merged(self, *, dequantize: bool = False) -> Linear | QuantizedLinear:
-        """A layer like the base with the adapter in its weight, frozen.
+        """The base layer with the adapter merged into its weight, frozen.
 
-        A quantized weight is quantized again, by its own scheme, which rounds it anew; or with ``dequantize``, the
-        layer is a :class:`Linear` one.
+        A quantized weight is requantized with its scheme, which rounds it again; with ``dequantize``, the result is a
+        :class:`Linear` layer instead.
 
             >>> import backburn as bb
             >>> layer = LoRALinear(Linear(3, 2))
@@ -109,20 +109,20 @@ class LoRALinear(Module):
         return made
 
     def _weight(self) -> FloatTensor:
-        """The weight with the change that the adapter makes, as a constant, in at least 32 bits."""
+        """The adapted weight as a constant, in at least 32 bits."""
         own = self.base.weight
         weight = own.dequantize() if isinstance(self.base, QuantizedLinear) else own
         a, b = (upcast_half(stop_gradient(x)) for x in (self.lora_A, self.lora_B))
         return cast(FloatTensor, upcast_half(stop_gradient(weight)) + matmul(b, a) * self.scaling)
 
     def _factors(self, weight: FloatTensor) -> FloatTensor:
-        """The factors that give each row of the weight its length."""
+        """The factors that scale each row of the weight to its trained norm."""
         assert self.lora_magnitude_vector is not None
         return self.lora_magnitude_vector / self._lengths(weight)
 
     @staticmethod
     def _lengths(weight: FloatTensor) -> FloatTensor:
-        """The length of each row, 1 for a row of zeros."""
+        """The norm of each row; 1 for a row of zeros."""
         lengths = vector_norm(weight, axis=1)
         return cast(FloatTensor, where(lengths == 0.0, 1.0, lengths))
 
@@ -138,9 +138,8 @@ def add_adapters(
 ) -> M:
     """A frozen copy of ``model`` with an adapter (:class:`LoRALinear`) on each linear layer that matches ``pattern``.
 
-    Layers may be quantized or not; only the adapters are trained. :func:`merge_adapters` makes a plain model of it
-    again, :func:`backburn.io.save_adapters` saves the adapters alone. Raises :class:`ArgumentError` if no layer
-    matches.
+    Layers may be quantized or not; only the adapters are trained. :func:`merge_adapters` turns it back into a plain
+    model; :func:`backburn.io.save_adapters` saves only the adapters. Raises :class:`ArgumentError` if no layer matches.
 
         >>> import backburn as bb
         >>> model = add_adapters(bb.nn.Sequential(bb.nn.Linear(4, 2)), rank=1)
@@ -156,11 +155,11 @@ def add_adapters(
 
 
 def merge_adapters(model: M, *, dequantize: bool = False) -> M:
-    """A copy of ``model`` in which each adapter has become part of its layer's weight: a plain model, frozen.
+    """A frozen copy of ``model`` with each adapter merged into its layer's weight: a plain model.
 
-    Float weights are changed by what the adapter adds. Quantized ones are quantized again, by their own schemes, which
-    rounds them anew; with ``dequantize`` their layers become :class:`Linear` ones. ``model`` itself keeps bases and
-    adapters apart, so that nothing ever has to be unmerged. Raises :class:`ArgumentError` if there is no adapter.
+    Quantized weights are requantized with their schemes, which rounds them again; with ``dequantize`` their layers
+    become :class:`Linear` layers. ``model`` itself is unchanged, so nothing ever needs unmerging. Raises
+    :class:`ArgumentError` if there is no adapter.
 
         >>> import backburn as bb
         >>> adapted = add_adapters(bb.nn.Sequential(bb.nn.Linear(4, 2)), rank=1)
@@ -179,8 +178,8 @@ def adapters(name: str, model: Module) -> list[tuple[str, LoRALinear]]:
     if not isinstance(given, Module):
         raise ArgumentError(f"{name}: takes a module, not {model!r:.80}")
     if isinstance(model, LoRALinear):
-        raise ArgumentError(f"{name}: the model is an adapter itself: its merged() is a layer; put it into Sequential")
+        raise ArgumentError(f"{name}: the model is itself an adapter: call its merged(), or put it into Sequential")
     found = [(path, layer) for path, layer in model.named_modules() if isinstance(layer, LoRALinear)]
     if not found:
-        raise ArgumentError(f"{name}: the model has no adapters; add_adapters(model) makes one that has")
+        raise ArgumentError(f"{name}: the model has no adapters; add them with add_adapters(model)")
     return found

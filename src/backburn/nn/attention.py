@@ -73,17 +73,17 @@ class KeyValueCache:
 
 
 class MultiheadAttention(Module):
-    """Multi-head attention: attention in ``num_heads`` parts of the ``embed_dim`` features, between linear layers.
+    """Multi-head attention: ``num_heads`` heads of attention, between linear layers.
 
     Called with queries (..., queries, embed_dim) and optional keys (..., keys, kdim) and values (..., keys, vdim),
     which default to the queries and the keys; returns (..., queries, embed_dim). ``mask`` and ``is_causal`` are those
-    of :func:`functional.scaled_dot_product_attention`; the mask broadcasts to (..., num_heads, queries, keys), and True
-    attends. ``dropout`` drops weights in training mode. After Vaswani et al., Attention is all you need, 2017.
+    of :func:`functional.scaled_dot_product_attention`; the mask broadcasts to (..., num_heads, queries, keys), where
+    True attends. ``dropout`` drops weights in training mode. After Vaswani et al., Attention is all you need, 2017.
 
     The projections are the :class:`Linear` layers ``q_proj``, ``k_proj``, ``v_proj`` and ``out_proj``.
     :meth:`~Module.load_state_dict` also takes the packed ``in_proj_weight`` and ``in_proj_bias`` of PyTorch's layer,
-    which :func:`backburn.io.torch_state` writes. The weights of the first three begin uniform between plus and minus
-    ``sqrt(6 / (inputs + outputs))``, with the outputs of all three, and all biases with 0.
+    which :func:`backburn.io.torch_state` writes. The first three weights are initialized uniformly between plus and
+    minus ``sqrt(6 / (inputs + outputs))``, counting the outputs of all three, and all biases to 0.
 
     ``kdim`` and ``vdim`` are the features of keys and values, by default ``embed_dim``. With fewer ``num_kv_heads``,
     each head of keys and values is shared by ``num_heads / num_kv_heads`` query heads (Ainslie et al., GQA, 2023).
@@ -134,14 +134,14 @@ class MultiheadAttention(Module):
             raise ArgumentError(f"{name}: {embed_dim} features do not form {num_heads} heads of equal size")
         if num_heads % num_kv_heads:
             raise ArgumentError(
-                f"{name}: {num_kv_heads} heads of keys do not serve equally many of {num_heads} heads of queries"
+                f"{name}: {num_heads} heads of queries are not a multiple of {num_kv_heads} heads of keys"
             )
         width = embed_dim // num_heads
         if rotary is not None and not isinstance(rotary, Module):
             raise ArgumentError(f"{name}: rotary is a RotaryEmbedding() or None, not {rotary!r}")
         if rotary is not None and width % 2:
             raise ArgumentError(
-                f"{name}: rotary turns pairs of features, and heads have {width} ({embed_dim} / {num_heads})"
+                f"{name}: rotary rotates pairs of features, but heads have {width} ({embed_dim} / {num_heads})"
             )
         self.embed_dim = embed_dim
         self.num_heads = num_heads
@@ -157,9 +157,9 @@ class MultiheadAttention(Module):
         self._initialize()
 
     def _initialize(self) -> None:
-        """Draw the projections uniformly with the variance of Glorot and Bengio (2010); biases are 0.
+        """Initialize the projections as Glorot and Bengio (2010) do, uniformly, and the biases to 0.
 
-        The three have one bound, as parts of one weight, where their inputs have the same number of features.
+        The three share one bound, as parts of one weight, if their inputs have equally many features.
         """
         layers = self.q_proj, self.k_proj, self.v_proj
         outputs = [self.embed_dim, *(self.num_kv_heads * self.head_dim,) * 2]
@@ -186,7 +186,7 @@ class MultiheadAttention(Module):
         if cache is not None and not isinstance(cache, KeyValueCache):
             raise ArgumentError(f"{name}: cache is a KeyValueCache() or None, not {cache!r}")
         if cache is not None and not (key is None and value is None):
-            raise ArgumentError(f"{name}: a cache is for queries alone, which are keys and values too")
+            raise ArgumentError(f"{name}: with a cache pass queries only, which are keys and values too")
         key = query if key is None else key
         value = key if value is None else value
         for x, features in ((query, self.embed_dim), (key, self.kdim), (value, self.vdim)):

@@ -38,23 +38,23 @@ class ModuleList(Module):
         self._items.append(self._checked(module))
 
     def __setitem__(self, index: int, module: Module) -> None:
-        """Put ``module`` in the place of another, as in ``model[-1] = Linear(8, 2)``."""
+        """Replace a module, as in ``model[-1] = Linear(8, 2)``."""
         given: object = index
         if isinstance(given, slice):
-            raise DTypeError(f"{type(self).__name__}: takes the number of one module, not {given!r}")
+            raise DTypeError(f"{type(self).__name__}: takes the index of one module, not {given!r}")
         checked, _ = self._checked(module), self[index]
         self._items[index] = checked
 
     def _checked(self, module: Module) -> Module:
         if not isinstance(module, Module):
-            what, hint = repr(module), "nn.Function(f) makes a function one"
+            what, hint = repr(module), "wrap a function f in nn.Function(f)"
             if isinstance(module, type):
                 hint = f"write {module.__name__}(...)"
             elif isinstance(module, (list, tuple)):
                 what, hint = f"a {type(module).__name__}", "write Sequential(*modules)"
             elif isinstance(module, Mapping):
                 what = f"a {type(module).__name__}"
-                hint = "modules have numbers here: write Sequential(*modules.values())"
+                hint = "modules are numbered here: write Sequential(*modules.values())"
             raise ArgumentError(f"{type(self).__name__}: holds modules, not {what}; {hint}")
         return module
 
@@ -71,7 +71,7 @@ class ModuleList(Module):
         except IndexError:
             raise OutOfRangeError(f"{type(self).__name__}: no module {index} among {len(self)}") from None
         except TypeError:
-            what = f"takes the number of a module or a slice, not {index!r}"
+            what = f"takes the index of a module or a slice, not {index!r}"
             raise DTypeError(f"{type(self).__name__}: {what}") from None
 
     def _row(self, modules: list[Module]) -> ModuleList:
@@ -85,7 +85,7 @@ class ModuleList(Module):
 
 
 class _Last(Protocol[R]):
-    """The last module of a row, whose result is that of the whole."""
+    """The last module of a :class:`Sequential`, whose result is that of the whole."""
 
     def forward(self, x: Any, /) -> R: ...
 
@@ -107,7 +107,7 @@ class Sequential(ModuleList, Generic[R]):
     def __init__(self, *modules: *tuple[*tuple[Module, ...], _Last[R]]) -> None: ...
     @overload
     def __init__(self: Sequential[Any], *modules: Module) -> None: ...
-    def __init__(self, *modules: Any) -> None:  # type: ignore[misc]  # which it does
+    def __init__(self, *modules: Any) -> None:  # type: ignore[misc]  # it accepts both overloads
         super().__init__(modules)
 
     if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Sequential(ModuleList, Generic[R]):
 
 
 class Function(Module):
-    """A function as a module without parameters, as a step of :class:`Sequential`.
+    """A function as a module without parameters, for :class:`Sequential`.
 
     >>> Function(abs)(-3)
     3

@@ -65,7 +65,7 @@ class Convolution(Spatial):
         self.dilation = each(name, "dilation", dilation, rank)
         self.groups = groups
         self.padding_mode: str = one_of(name, "padding_mode", padding_mode, _PAD_MODES)
-        self._widths()  # raises before the first input
+        self._widths()  # raises here rather than at the first input
         first, second = (inputs, outputs) if self.TRANSPOSED else (outputs, inputs)
         bound = 1.0 / math.sqrt(second // groups * math.prod(window))
         self.weight = parameter(init.uniform((first, second // groups, *window), -bound, bound))

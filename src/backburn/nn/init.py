@@ -1,8 +1,8 @@
 """Initialization of parameters.
 
 Each function returns a new tensor on the default backend (or ``backend``) in the default float dtype (or ``dtype``),
-drawn from the default generator (or ``generator``). Complex numbers have independent parts, and the standard deviation
-that is given or documented (Trabelsi et al., "Deep complex networks", 2018, arXiv:1705.09792).
+drawn from the default generator (or ``generator``). Complex values have independent parts, and together the given or
+documented standard deviation (Trabelsi et al., "Deep complex networks", 2018, arXiv:1705.09792).
 
 Weights have the shape ``(outputs, inputs)``, kernels of convolutions ``(outputs, inputs, *window)``. To initialize a
 parameter anew, write ``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
@@ -63,7 +63,7 @@ def constant(shape: Shape, val: float | complex, **options: Any) -> FloatTensor:
 
 
 def uniform(shape: Shape, a: float = 0.0, b: float = 1.0, **options: Any) -> FloatTensor:
-    """Uniform values from ``a`` to ``b``, as is each part of complex numbers, whose variance is twice as large."""
+    """Uniform values from ``a`` to ``b``; both parts of complex values are uniform, which doubles the variance."""
     low, high = number("uniform", "a", a), number("uniform", "b", b)
     if not isinstance(dtype := as_dtype(options.get("dtype") or float), ComplexDType):
         return random.uniform(shape, low=low, high=high, **options)
@@ -102,7 +102,7 @@ _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor by which the values before a nonlinearity are larger, so that those after it have the variance 1.
+    """The factor on initial weights that compensates for a nonlinearity, so that values after it have variance 1.
 
     ``nonlinearity`` is ``"linear"``, ``"sigmoid"``, ``"tanh"``, ``"relu"``, ``"leaky_relu"`` (whose slope is ``param``,
     0.01 by default) or ``"selu"``. Raises :class:`ArgumentError` for others.
@@ -151,9 +151,9 @@ def xavier_normal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTenso
 def orthogonal(shape: Shape, gain: float = 1.0, **options: Any) -> FloatTensor:
     """A random matrix whose rows (or columns, if there are fewer) are orthogonal and have length ``gain``.
 
-    Of a complex dtype a square matrix is ``gain`` times a unitary one, and every such matrix is equally likely. Kernels
-    count as matrices with a row for each output. Raises :class:`ArgumentError` for fewer than two axes. After Saxe,
-    McClelland and Ganguli (2014).
+    A complex square matrix is ``gain`` times a unitary one; every such matrix is equally likely. Kernels count as
+    matrices with a row for each output. Raises :class:`ArgumentError` for fewer than two axes. After Saxe, McClelland
+    and Ganguli (2014).
 
     >>> import backburn as bb
     >>> w = orthogonal((2, 3), dtype="float64")

@@ -28,12 +28,12 @@ from backburn.tensor.creation import zeros
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """A module in a :class:`Summary`, without those in it: each number belongs to one layer.
+    """One module of a :class:`Summary`, excluding its submodules: each number belongs to one layer.
 
-    ``path`` is that of the module, ``name`` its class, ``output`` the dtypes and shapes of the tensors that its first
-    call returned (of ``calls``). ``parameters`` counts the elements of its parameters and quantized weights, of which
-    ``trainable`` require gradients, and ``shared`` those that an earlier layer has; ``nbytes`` is what parameters and
-    buffers take. ``multiply_adds`` are those of the operations that it calls itself.
+    ``path`` is that of the module, ``name`` its class, ``output`` the dtypes and shapes of the tensors that the first
+    of its ``calls`` returned. ``parameters`` counts the elements of its parameters and quantized weights, of which
+    ``trainable`` require gradients; ``shared`` counts those that belong to an earlier layer. ``nbytes`` is the size of
+    parameters and buffers. ``multiply_adds`` are those of operations that the module itself calls.
     """
 
     path: str
@@ -74,7 +74,7 @@ class Summary:
         return sum(layer.multiply_adds for layer in self.layers)
 
     def table(self, depth: int | None = None) -> str:
-        """The layers as a table; those more than ``depth`` levels below the model are added to the ones around them."""
+        """The layers as a table; those more than ``depth`` levels below the model are added to their parents."""
         kept: dict[str, tuple[int, str, list[int]]] = {}
         rows: dict[str, LayerSummary] = {}
         for layer in self.layers:
@@ -112,7 +112,7 @@ class Summary:
 
 
 def _above(path: str, known: Mapping[str, Any]) -> str | None:
-    """The longest path among ``known`` that is above ``path``."""
+    """The nearest ancestor of ``path`` among ``known``."""
     while path:
         path = path.rpartition(".")[0]
         if path in known:
@@ -141,7 +141,7 @@ class _Counting(Wrapper):
 
 
 class Outputs(Watcher):
-    """The calls of each module of a model, and what its first one returned."""
+    """Counts the calls of each module, and records what the first one returned."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -149,7 +149,7 @@ class Outputs(Watcher):
         self._thread = threading.get_ident()
 
     def ended(self, call: ModuleCall, result: Any) -> None:
-        """Take note of the result of a module's call."""
+        """Record the result of a module's call."""
         if threading.get_ident() != self._thread or call.kind != "module" or call.failed:
             return
         if call.path is not None and call.paths is call.chain[0].paths:
@@ -161,14 +161,14 @@ class Outputs(Watcher):
 def summary(model: Module, *inputs: Any, **options: Any) -> Summary:
     """The layers of ``model`` for these inputs: output shapes, parameters, bytes, and multiply-adds of a call.
 
-    A copy of the model is called, ``model(*inputs, **options)``, on a backend that has shapes and no values: nothing is
-    computed or changed, whatever the size. Inputs are tensors or arrays, also in trees; ``bb.zeros(shape,
-    backend="null")`` is one without memory. The model runs in the mode that it is in.
+    A copy of the model is called, ``model(*inputs, **options)``, on a backend with shapes but no values: nothing is
+    computed or changed, whatever the size. Inputs are tensors, arrays or trees of them; ``bb.zeros(shape,
+    backend="null")`` takes no memory. The model runs in its current mode.
 
-    Multiply-adds are those of products of matrices, convolutions, attention (also of masked keys) and recurrences,
-    plain or quantized; of an embedding they are 0. Operations count for the innermost module that called them.
+    Multiply-adds are those of matrix products, convolutions, attention (including masked keys) and recurrences, plain
+    or quantized; embeddings have none. Operations count for the innermost module that called them.
 
-    Raises :class:`ArgumentError` for anything but a module, and the errors of the model's call, also for one whose
+    Raises :class:`ArgumentError` for anything but a module, and the errors of the model's call, for example if its
     shapes depend on values.
 
         >>> import backburn as bb
@@ -236,7 +236,7 @@ def _layers(model: Module, leaves: list[Leaf], counts: Counter[str], outputs: Ou
 
 
 def _module_at(node: TreeNode | None) -> Module:
-    """The module that holds what is in a node."""
+    """The innermost module that contains a node, which may be the node itself."""
     while node is not None and not isinstance(node.value, Module):
         node = node.parent
     assert node is not None

@@ -55,9 +55,9 @@ M = TypeVar("M", bound="Module")
 
 
 class _Forward(Protocol[P, R_co]):
-    """A protocol with ``forward``: type checkers see a call of a module as a call of that.
+    """A protocol with ``forward``: type checkers see a call of a module as a call of ``forward``.
 
-    That does not work for a generic or overloaded ``forward``: write ``module.forward(x)`` there.
+    This does not work for a generic or overloaded ``forward``: write ``module.forward(x)``.
     """
 
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
@@ -86,10 +86,10 @@ class Module:
 
     #: Whether the model is being trained, which layers such as Dropout depend on. Set by :meth:`train`.
     training: bool = True
-    #: Attributes that a loaded state need not have, such as counters that other versions do not save.
+    #: Attributes that a loaded state may lack, such as counters that other versions do not save.
     OPTIONAL_STATE: ClassVar[frozenset[str]] = frozenset()
-    #: Names in PyTorch's state dicts of tensors that this module holds in parts: the paths of the parts, which are
-    #: stacked along axis 0 there. :func:`backburn.io.torch_state` writes the first of the names that have a part.
+    #: PyTorch's names of tensors that this module holds in parts, with the paths of the parts, which PyTorch's state
+    #: dicts concatenate along axis 0. :func:`backburn.io.torch_state` writes the first of the names that have a part.
     PACKED_STATE: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
     _buffers: frozenset[str] = frozenset()
     _results: frozenset[str] = frozenset()  # the attributes that hold computed tensors
@@ -99,13 +99,13 @@ class Module:
         super().__init_subclass__(**kwargs)
         if vars(cls).get("__slots__"):
             raise ArgumentError(
-                f"{cls.__name__}: what __slots__ holds would not be part of the state; leave them out of a "
-                "module's class (and slots=True, if it is a dataclass)"
+                f"{cls.__name__}: attributes in __slots__ would not be part of the state; remove __slots__ (or, from a "
+                "dataclass, slots=True)"
             )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the module's result; to be overridden."""
-        raise Unsupported(f"{type(self).__name__} has no forward: a module says there what it computes")
+        raise Unsupported(f"{type(self).__name__} has no forward: define it to compute the module's result")
 
     def __call__(self: _Forward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call ``forward``; override that, not this.
@@ -123,9 +123,9 @@ class Module:
     if not TYPE_CHECKING:  # checkers know the attributes
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Set an attribute. Raises :class:`GraphError` for a computed tensor in the place of a parameter.
+            """Set an attribute. Raises :class:`GraphError` if a computed tensor would replace a parameter.
 
-            And :class:`DTypeError` for arrays and numbers in the place of a tensor.
+            Raises :class:`DTypeError` if an array or a number would replace a tensor.
             """
             if isinstance(value, (Tensor, list, tuple, dict)) and name not in self._buffers:
                 self._note_result(name, vars(self).get(name), value)
@@ -147,12 +147,13 @@ class Module:
         """The ``repr`` for notebooks, as a tree."""
         return repr_html(repr(self))
 
-    # ---- what it is made of ----
+    # ---- parts ----
 
     def register_buffer(self, name: str, value: Any) -> None:
         """Set attribute ``name`` to a tensor (or a tree of tensors) that is part of the state and never trained.
 
-        None leaves it without one. Raises :class:`DTypeError` for arrays and numbers, which the state leaves out.
+        With None the buffer is empty. Raises :class:`DTypeError` for arrays and numbers, which are not part of the
+        state.
         """
         if value is not None and not is_tensor(value) and _is_data(value):
             raise DTypeError(
@@ -199,9 +200,9 @@ class Module:
     def rename_weight(self, name: str) -> str | tuple[str, str | tuple[int, ...] | NDArray[Any]] | None:
         """The path of a tensor that published files of this model call ``name``, for :func:`backburn.io.load_weights`.
 
-        To be overridden; returns ``name`` itself. A path and ``"T"`` say that the file has the matrix transposed, a
-        path and axes that it has them in another order, and a path and an array have the numbers of the file's rows in
-        the tensor's order; None leaves the tensor out.
+        To be overridden; returns ``name`` itself. A path with ``"T"`` means that the file has the matrix transposed;
+        with axes, that it has the axes in another order; with an array, that row ``i`` of the tensor is row
+        ``array[i]`` of the file. None skips the tensor.
 
             >>> class GPT2(Module):
             ...     def rename_weight(self, name):
@@ -213,7 +214,7 @@ class Module:
         return name
 
     def _check_metadata(self, where: str, values: Mapping[str, Any], strict: bool) -> None:
-        """Compare what a file of weights says of its model with this one. To be overridden; any is right for others."""
+        """Check the metadata of a file of weights against this model. To be overridden; accepts any by default."""
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Replace parameters and buffers by the tensors (or arrays) of ``state``, moved to their backends.
@@ -299,8 +300,8 @@ class Module:
     def require_grad(self, pattern: str = "*") -> Self:
         """Make the parameters whose paths match ``pattern`` require gradients; returns the module.
 
-        A pattern has shell wildcards, or is the path of a part, such as ``"layers.0"``, and stands for all in it.
-        Raises :class:`ArgumentError` if nothing matches, :class:`GraphError` on a backend that does not differentiate.
+        A pattern has shell wildcards, or is the path of a part, such as ``"layers.0"``, and matches all in it. Raises
+        :class:`ArgumentError` if nothing matches, :class:`GraphError` on a backend that does not differentiate.
         """
         return self._replace(pattern, lambda x: x if x.is_require_grad else x.require_grad(), "require_grad")
 
@@ -335,9 +336,9 @@ class Module:
     def astype(self, dtype: FloatDType | ComplexDType | type[float] | str) -> Self:
         """A copy with all float parameters and buffers in another dtype; ints and bools stay as they are.
 
-        A complex dtype makes all of them complex; a float dtype leaves complex ones complex, and changes their
-        precision. The parameters are new leaves, even if they already have the dtype. Frozen parameters stay frozen,
-        and tied ones tied. Raises :class:`DTypeError` for other dtypes.
+        A complex dtype makes all of them complex; a float dtype keeps complex ones complex and changes their precision.
+        The parameters are new leaves, even if they already have the dtype. Frozen parameters stay frozen, and tied ones
+        tied. Raises :class:`DTypeError` for other dtypes.
 
             >>> from backburn.nn import Linear
             >>> model = Linear(3, 2).astype("float64")
@@ -346,7 +347,7 @@ class Module:
         """
         target = default_dtype() if dtype is float else as_dtype(dtype)
         if not target.has_gradient:
-            raise DTypeError(f"astype: the floats of a model become those of another float dtype, not {target}")
+            raise DTypeError(f"astype: takes a float or complex dtype, not {target}")
 
         def changed(x: Any) -> Any:
             if not x.dtype.has_gradient:
@@ -362,8 +363,8 @@ class Module:
     # ---- helpers ----
 
     def _note_result(self, name: str, held: Any, value: Any) -> None:
-        """Note whether an attribute, which ``held`` another value, is set to computed tensors."""
-        inside = ACTIVE.get() is not None  # computed tensors take the place of parameters there
+        """Record whether an attribute, whose old value is ``held``, is set to computed tensors."""
+        inside = ACTIVE.get() is not None  # transforms replace parameters by computed tensors
         if _was_computed(value, inside):
             leaves = (x for x in flatten(held)[0] if is_tensor(x) and x.is_require_grad)
             if not inside and not all(map(_was_computed, leaves)):
@@ -384,7 +385,7 @@ class Module:
         return [leaf for leaf in self._tensors() if not _is_buffer(leaf)]
 
     def _copied(self, change: Callable[[Any], Any]) -> Self:
-        """A deep copy in which ``change`` has made each tensor another."""
+        """A deep copy with ``change`` applied to each tensor."""
         memo: dict[int, Any] = {}
         for leaf in MutableTree(self, is_tensor).leaves:
             if (new := change(leaf.value)) is not leaf.value:
@@ -427,7 +428,7 @@ def holding(module: M, **attributes: Any) -> M:
     return made
 
 
-#: The module in which an error arose and the note that tells its path, while the error passes through modules around.
+#: The module that raised an error, and the note with its path, while the error propagates through outer modules.
 _PLACES: WeakKeyDictionary[BackburnError, tuple[Module, str]] = WeakKeyDictionary()
 
 
@@ -485,7 +486,7 @@ def attribute_parts(module: Module, skip: str = "") -> Parts:
 
 
 def module_from_parts(children: Sequence[Any], keys: Sequence[Any], rest: Any) -> Module:
-    """A module of the type and with the attributes that are given; containers are copied."""
+    """A module of the given type with the given attributes; containers are copied."""
     made: Module = object.__new__(rest[0])
     attributes = vars(made)
     attributes.update(zip(keys, children, strict=True))
@@ -510,7 +511,7 @@ add_node_type(
 
 
 def _attribute(leaf: Leaf) -> tuple[Module, str]:
-    """The module that holds a tensor, and the attribute in which it does."""
+    """The module that holds a tensor, and the name of the attribute."""
     node, key = leaf.parents[0]
     while not isinstance(node.value, Module):
         assert node.parent is not None
@@ -519,18 +520,18 @@ def _attribute(leaf: Leaf) -> tuple[Module, str]:
 
 
 def _is_buffer(leaf: Leaf) -> bool:
-    """Whether a tensor is not a parameter: of another kind than float, or in a buffer of the module that holds it."""
+    """Whether a tensor is not a parameter: neither float nor complex, or in a buffer of the module that holds it."""
     module, name = _attribute(leaf)
     return not leaf.value.dtype.has_gradient or name in module._buffers
 
 
 def name_buffers(module: Module, names: Set[str]) -> None:
-    """Let attributes be buffers, all at once: each time takes as long as there are buffers, whose set is a new one."""
+    """Declare attributes as buffers, all in one call, since each call copies the set of buffers."""
     module._buffers, module._results = module._buffers | names, module._results - names
 
 
 def is_optional(leaf: Leaf) -> bool:
-    """Whether a loaded state need not have a tensor."""
+    """Whether a loaded state may lack a tensor."""
     module, name = _attribute(leaf)
     return name in module.OPTIONAL_STATE
 
@@ -542,7 +543,7 @@ def _is_result(leaf: Leaf) -> bool:
 
 
 def _was_computed(value: Any, inside: bool = False) -> bool:
-    """Whether a tensor was computed from tracked ones, or all that a container holds.
+    """Whether a tensor, or every tensor in a container, was computed from tracked ones.
 
     ``inside`` a transform, where only a level below its own may know.
     """
@@ -584,7 +585,7 @@ def constant_on(value: Any, backend: AnyBackend) -> Any:
 
 
 def placed_as(x: Any, like: Any) -> Any:
-    """A constant in the parts in which ``like`` is, on a backend with shards; else as it is."""
+    """A constant sharded as ``like`` is, if its backend has shards; else unchanged."""
     if not levels_of(like.backend) or x.shape != like.shape:
         return x
     return wrap(place_like(like.backend, x.primitive, like.primitive), like.backend)
@@ -595,7 +596,7 @@ Pack: TypeAlias = tuple[str, tuple[str, ...]]
 
 
 def state_places(module: Module) -> tuple[list[Leaf], list[Pack]]:
-    """The places of a module's state, and the packed tensors that the modules in it declare."""
+    """The leaves of a module's state, and the packed tensors that the modules in it declare."""
     tree = MutableTree(module, is_tensor)
     packs = [
         (joined(node.path, name), tuple(joined(node.path, part) for part in parts))
@@ -607,7 +608,7 @@ def state_places(module: Module) -> tuple[list[Leaf], list[Pack]]:
 
 
 def _unpacked(state: Mapping[str, Any], packs: Iterable[Pack], here: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``state`` with packed tensors split into the parts that are ``here``, unless it has one of the parts too."""
+    """``state`` with packed tensors split into their parts, unless it has a part too or a part is not ``here``."""
     made: Any = state
     for packed, parts in packs:
         if packed not in made or any(part in made or part not in here for part in parts):
@@ -648,4 +649,4 @@ def _refuse_paths(missing: list[str], unexpected: list[str], known: Iterable[str
         words.append(f"missing: {listed(missing)}.")
     if unexpected:
         words.append(f"unexpected: {listed(unexpected)}. {hint_for(unexpected[0], known)}")
-    raise ArgumentError(f"load_state_dict: {' '.join(words)} Nothing was loaded; strict=False leaves such paths alone")
+    raise ArgumentError(f"load_state_dict: {' '.join(words)} Nothing was loaded; strict=False ignores such paths")

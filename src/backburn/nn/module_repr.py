@@ -26,7 +26,7 @@ def short_type(x: Any) -> str:
 
 
 def module_repr(module: Any, roles: Mapping[str, str]) -> str:
-    """One line for each module, container and tensor; ``roles`` has words for no parameters, by path."""
+    """One line for each module, container and tensor; ``roles`` describes tensors that are not parameters, by path."""
     lines: list[str] = []
     first_paths: dict[int, str] = {}
 
@@ -64,7 +64,7 @@ def _role(x: Any, role: str | None) -> str:
 
 
 def _options(rest: Any) -> str:
-    """The plain values among a module's other attributes, as they may have been given to its constructor."""
+    """A module's plain attributes, in the form of arguments of its constructor."""
     attributes = rest[1] if isinstance(rest, tuple) and len(rest) == 2 and isinstance(rest[1], dict) else {}
     shown = {
         name: value
@@ -74,12 +74,12 @@ def _options(rest: Any) -> str:
     return f"({', '.join(f'{name}={value!r}' for name, value in shown.items())})" if shown else ""
 
 
-#: Lines of a summary that a notebook shows at most.
+#: The maximum number of lines shown in a notebook.
 LONGEST_HTML = 1000
 
 
 def repr_html(text: str) -> str:
-    """A :func:`summary` as HTML for notebooks: a tree whose parts open and close, the first two levels open.
+    """The text of :func:`module_repr` as HTML for notebooks: a collapsible tree with the first two levels open.
 
     >>> repr_html("ReLU")
     '<div style="font-family: monospace; line-height: 1.4"><div>ReLU</div></div>'
@@ -88,7 +88,7 @@ def repr_html(text: str) -> str:
     more = len(lines) - LONGEST_HTML
     parts = ['<div style="font-family: monospace; line-height: 1.4">']
     depths: list[int] = []
-    for line in lines[:LONGEST_HTML]:  # a line of some object's own may be indented further
+    for line in lines[:LONGEST_HTML]:  # lines of another object's repr may be indented further
         depths.append(min((len(line) - len(line.lstrip(" "))) // 2, depths[-1] + 1 if depths else 0))
     depths.append(0)
     for line, depth, following in zip(lines[:LONGEST_HTML], depths, depths[1:], strict=False):

@@ -56,8 +56,8 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Each example divided by its root mean square, times ``weight``: :class:`LayerNorm` without mean and bias.
 
-    ``eps=None`` is the machine epsilon of the input's dtype, for dtypes of 16 bits that of float32. After Zhang and
-    Sennrich (2019).
+    ``eps=None`` is the machine epsilon of the input's dtype (of float32 for 16-bit dtypes). After Zhang and Sennrich
+    (2019).
 
         >>> import backburn as bb
         >>> print(RMSNorm(2)(bb.asarray([[1.0, -7.0]])).numpy().round(2))
@@ -100,7 +100,7 @@ class BatchNorm(Spatial):
     """
 
     ABOUT = """
-    The channels are axis 1, as in all layers with spatial axes; see :class:`BatchNorm`, whose options these are.
+    The channels are axis 1, as in all layers with spatial axes; the options are those of :class:`BatchNorm`.
 
     >>> import backburn as bb
     >>> NAME(3)(bb.zeros((2, 3, <4>))).shape
@@ -110,7 +110,7 @@ class BatchNorm(Spatial):
     OPTIONAL_STATE = frozenset({"num_batches_tracked"})
     weight: FloatTensor | None
     bias: FloatTensor | None
-    running_mean: FloatTensor  # None where there are none, which is rare
+    running_mean: FloatTensor  # None without track_running_stats
     running_var: FloatTensor
     num_batches_tracked: IntTensor | None
 
@@ -176,8 +176,8 @@ class BatchNorm(Spatial):
             value = lowered(new, old.backend)
         except GraphError as error:
             raise GraphError(
-                "BatchNorm: in training mode, the mean of its batch differs between the examples of vmap, and the "
-                "model keeps one. model.eval() uses the one that it keeps; GroupNorm and LayerNorm need none"
+                "BatchNorm: in training mode, the mean of the batch differs between the examples of vmap, but the "
+                "model keeps only one. Use the one that it keeps with model.eval(), or GroupNorm or LayerNorm"
             ) from error
         return cast(old * (1.0 - part) + value * part, old.dtype)
 
@@ -228,7 +228,7 @@ class GroupNorm(Module):
 class InstanceNorm(Spatial):
     """Each channel of each example minus its mean over the spatial axes, divided by its standard deviation over them.
 
-    With ``affine``, times ``weight`` plus ``bias``, of one value for each of the ``num_features`` channels. The input
+    With ``affine``, times ``weight`` plus ``bias``, with one value for each of the ``num_features`` channels. The input
     is of any rank; :class:`InstanceNorm1d`, :class:`InstanceNorm2d` and :class:`InstanceNorm3d` check it. After
     Ulyanov, Vedaldi and Lempitsky (2016).
 
@@ -238,7 +238,7 @@ class InstanceNorm(Spatial):
     """
 
     ABOUT = """
-    The channels are axis 1; see :class:`InstanceNorm`, whose options these are.
+    The channels are axis 1; the options are those of :class:`InstanceNorm`.
 
     >>> import backburn as bb
     >>> NAME(3)(bb.zeros((2, 3, <4>))).shape

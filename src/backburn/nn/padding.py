@@ -86,7 +86,7 @@ class AlphaDropout(_Dropout):
 
 
 class Flatten(Module):
-    """Merges the axes from ``start_axis`` to ``end_axis``, which is included, into one.
+    """Merges the axes from ``start_axis`` to ``end_axis`` (inclusive) into one.
 
     >>> import backburn as bb
     >>> Flatten()(bb.zeros((2, 3, 4))).shape, Flatten(0, 1)(bb.zeros((2, 3, 4))).shape
@@ -105,8 +105,8 @@ class Flatten(Module):
 class Unflatten(Module):
     """Splits the axis ``axis`` into axes of the lengths ``unflattened_size``.
 
-    One length may be -1, and is then inferred. Raises :class:`ShapeError` if the product of the lengths is not that of
-    the axis.
+    One length may be -1, and is then inferred. Raises :class:`ShapeError` if the product of the lengths is not the
+    length of the axis.
 
     >>> import backburn as bb
     >>> Unflatten(1, (2, -1))(bb.zeros((5, 6))).shape

@@ -16,7 +16,7 @@ from backburn.ops.resample import INTERPOLATIONS
 from backburn.tensor.classes import FloatTensor, IntTensor, Tensor
 from backburn.tensor.core.options import bounded, flags, number, one_of
 
-#: The result of a maximum: the values, or with ``return_indices`` a pair of values and indices.
+#: The result type of max pooling: the values, or with ``return_indices`` a pair of values and indices.
 R = TypeVar("R", covariant=True, default=FloatTensor)
 
 
@@ -24,7 +24,7 @@ class _Pool(Spatial):
     def _set_windows(
         self, kernel_size: Sizes, stride: Sizes | None, padding: Padding, dilation: tuple[int, ...] | None = None
     ) -> None:
-        """Set these options; an unfit one raises before the first input."""
+        """Set these options; invalid ones raise here rather than at the first input."""
         name, rank = type(self).__name__, self._rank
         self.kernel_size = each(name, "kernel_size", kernel_size, rank)
         self.stride = self.kernel_size if stride is None else each(name, "stride", stride, rank)

@@ -36,7 +36,7 @@ class SavedWeight:
 
 
 class InputRange(Protocol):
-    """Knows the range of a layer's inputs; an observer that has seen them does."""
+    """Gives the range of a layer's inputs, as does an observer that has seen them."""
 
     def range(self, scheme: QuantizedDType, /) -> tuple[Tensor, Tensor]:
         """The ends of the range, 0-d."""
@@ -46,8 +46,8 @@ class InputRange(Protocol):
 class QuantizedInputs(Module):
     """The base class of layers whose inputs may be quantized: the scheme, and the range if it is known.
 
-    ``inputs`` is empty, and its dtype is the scheme: so it is a part of the layer's state, as the range from ``low`` to
-    ``high`` is. All are None where inputs stay floats.
+    ``inputs`` is an empty tensor whose dtype is the scheme, which makes the scheme part of the layer's state, like the
+    range from ``low`` to ``high``. All are None if inputs stay floats.
     """
 
     inputs: QuantizedTensor | None
@@ -63,10 +63,10 @@ class QuantizedInputs(Module):
             name = type(self).__name__
             scheme = as_scheme(name, activations)
             if scheme.axis is not None and scheme.axis < 0:
-                raise ArgumentError(f"{name}: the channel axis of inputs counts from 0 on, for they may have any rank")
+                raise ArgumentError(f"{name}: the channel axis of inputs is not negative, since they may have any rank")
             if known is not None and scheme.granularity != "tensor":
                 raise ArgumentError(
-                    f"{name}: a range of inputs that is known belongs to all values, and {scheme} has several"
+                    f"{name}: a known range of inputs is one range for all values, and {scheme} has several"
                 )
             with use_backend(weight.backend):
                 rank = max((scheme.axis or 0) + 1, len(scheme.block_shape))
@@ -82,22 +82,22 @@ class QuantizedInputs(Module):
         return None if self.inputs is None else as_scheme("activations", self.inputs.dtype)
 
     def _rounded(self, x: Tensor) -> Tensor:
-        """The inputs' values by their scheme, with a straight-through gradient."""
+        """The inputs rounded to values of their scheme, with a straight-through gradient."""
         if self.inputs is None:
             return x
         return fake_quantize(x, dtype=self.inputs.dtype, low=self.low, high=self.high)
 
 
 class QuantizedLinear(QuantizedInputs):
-    """A linear layer with a quantized weight, which is a buffer; made from a :class:`Linear` layer.
+    """A linear layer with a quantized weight, which is a buffer; created from a :class:`Linear` layer.
 
-    ``weight`` has the shape (outputs, inputs), so that blocks lie along the inputs (or over outputs and inputs, if they
-    have two lengths), and ``channel`` axis 0 stands for the outputs. It is never dequantized whole. The bias, a float
-    tensor, is frozen. ``weights`` finds the ranges of the steps; the default is from the smallest to the largest value.
+    ``weight`` has the shape (outputs, inputs), so blocks run along the inputs (or span outputs and inputs, if they have
+    two lengths), and ``channel`` axis 0 is the outputs. It is never dequantized as a whole. The bias, a float tensor,
+    is frozen. ``weights`` finds the ranges of the steps; the default is from the smallest to the largest value.
 
     With a scheme for ``activations``, inputs are quantized too, with the range of ``inputs`` (if it is None, with the
-    range of each input), and products of integers are computed where :func:`backburn.quantized_matmul` can. Inputs that
-    are tracked, or inside ``vmap``, are rounded as floats instead, with a straight-through gradient.
+    range of each input), and integer products are computed where :func:`backburn.quantized_matmul` supports them.
+    Inputs that are tracked, or inside ``vmap``, are rounded as floats instead, with a straight-through gradient.
 
         >>> import backburn as bb
         >>> layer = QuantizedLinear(Linear(64, 3), "qint4_symmetric_block32_float16")
@@ -131,9 +131,9 @@ class QuantizedLinear(QuantizedInputs):
 
 
 class QuantizedConv(QuantizedInputs):
-    """A convolution with a quantized weight, which is dequantized for each call; made from a convolutional layer.
+    """A convolution with a quantized weight, which each call dequantizes; created from a convolutional layer.
 
-    ``weight`` has the shape (outputs, all others), or (inputs, all others) in a transposed convolution: blocks lie
+    ``weight`` has the shape (outputs, all others), or (inputs, all others) in a transposed convolution: blocks run
     along the other axes, and ``channel`` axis 0 is the first one. This saves memory, not time. With a scheme for
     ``activations``, inputs are rounded to quantized values, with the range of ``inputs`` or that of each input; the
     gradient passes straight through.
@@ -171,7 +171,7 @@ class QuantizedConv(QuantizedInputs):
 
 
 def unfilled(layer: Linear | Convolution, activations: QuantizedDType | None, has_range: bool) -> Module:
-    """A quantized layer in the place of another, to be loaded: its weight is still the layer's, in floats.
+    """A quantized layer to be loaded, whose weight is still the float weight of ``layer``.
 
     ``activations`` is the scheme of inputs, and ``has_range`` says whether their range is known.
     """
@@ -204,7 +204,7 @@ def as_scheme(name: str, scheme: DType | str) -> QuantizedDType:
 
 
 def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | SavedWeight | None) -> QuantizedTensor:
-    """A constant weight by ``scheme``, for the ranges that ``weights`` finds."""
+    """A constant weight, quantized with ``scheme`` and the ranges that ``weights`` finds."""
     if weights is None:
         return weight.quantize(dtype=scheme)
     if isinstance(weights, SavedWeight):

@@ -106,8 +106,8 @@ def fake_quantize_model(
     """A copy of ``model`` for quantization-aware training.
 
     Linear and convolutional layers become :class:`FakeQuantizedLinear` and :class:`FakeQuantizedConv` ones. Arguments
-    and errors are those of :func:`quantize_model`, which with the same scheme (and activations) then makes the
-    quantized model. (Jacob et al. (2018), *Quantization and Training of Neural Networks for Efficient
+    and errors are those of :func:`quantize_model`, which then converts the trained model, with the same scheme (and
+    activations). (Jacob et al. (2018), *Quantization and Training of Neural Networks for Efficient
     Integer-Arithmetic-Only Inference*, CVPR, section 3.)
 
         >>> import backburn as bb
@@ -169,7 +169,7 @@ def quantize_like(model: M, state: Mapping[str, Any]) -> M:
 
 @dataclass(frozen=True)
 class _SavedRange:
-    """A range of inputs that is known already."""
+    """A saved range of inputs."""
 
     low: Tensor
     high: Tensor

@@ -93,7 +93,7 @@ class _Recurrent(Module):
             _initialize(self, suffix, inputs, hidden_size, self.GATES, bias, proj_size)
 
     def _suffixes(self) -> list[str]:
-        """The ends of the names of the parameters of each layer and direction."""
+        """The suffixes of the parameter names of each layer and direction."""
         directions = ("", "_reverse") if self.bidirectional else ("",)
         return [f"_l{layer}{direction}" for layer in range(self.num_layers) for direction in directions]
 
@@ -115,10 +115,10 @@ class _Recurrent(Module):
             like: Any = {"dtype": self.weight_hh_l0.dtype, "backend": x.backend}
             states = tuple(creation.zeros(shape, **like) for shape in expected)
         if not isinstance(states, (tuple, list)) or len(states) != self.STATES:
-            raise ArgumentError(f"{name}: the first states are two, (hidden, cell), or None")
+            raise ArgumentError(f"{name}: the initial states are a pair (hidden, cell) or None")
         for state, wanted in zip(states, expected, strict=True):
             if tensor_operand(name, state).shape != wanted:
-                raise ShapeError(f"{name}: a first state has the shape {list(wanted)}, not {describe((state,))}")
+                raise ShapeError(f"{name}: an initial state has the shape {list(wanted)}, not {describe((state,))}")
         last: list[tuple[Any, ...]] = []
         directions = 1 + self.bidirectional
         for index in range(0, len(suffixes), directions):
@@ -159,9 +159,9 @@ class LSTM(_Recurrent):
     The first layer has the parameters ``weight_ih_l0`` (4 * hidden_size, input_size), ``weight_hh_l0`` (4 *
     hidden_size, hidden_size), ``bias_ih_l0`` and ``bias_hh_l0`` (4 * hidden_size,), and with a projection
     ``weight_hr_l0`` (proj_size, hidden_size); the second has ``weight_ih_l1`` and so on, and names of the backward
-    direction end with ``_reverse``. Rows are those of the input gate, the forget gate, the candidate and the output
-    gate. All are initialized uniformly between plus and minus ``1 / sqrt(hidden_size)``. After Hochreiter and
-    Schmidhuber (1997) and Gers, Schmidhuber and Cummins (2000). Raises :class:`ShapeError` for inputs that do not fit.
+    direction end with ``_reverse``. Rows are ordered: input gate, forget gate, candidate, output gate. All are
+    initialized uniformly between plus and minus ``1 / sqrt(hidden_size)``. After Hochreiter and Schmidhuber (1997) and
+    Gers, Schmidhuber and Cummins (2000). Raises :class:`ShapeError` for inputs that do not fit.
 
         >>> import backburn as bb
         >>> outputs, (hidden, cell) = LSTM(3, 4, num_layers=2)(bb.zeros((5, 2, 3)))
@@ -199,9 +199,9 @@ class _OneState(_Recurrent):
 class GRU(_OneState):
     """Gated recurrent units over the steps of an input (steps, examples, input_size), like :class:`LSTM`.
 
-    There is one state, and the weights have three parts: reset gate, update gate and candidate. The candidate is made
-    of ``reset * (h @ weight.T)``, or with ``reset_after=False`` of ``(reset * h) @ weight.T`` as in the paper, which is
-    computed step by step and takes longer. After Cho et al. (2014).
+    There is one state, and the weights have three parts: reset gate, update gate and candidate. The candidate is
+    computed from ``reset * (h @ weight.T)``, or with ``reset_after=False`` from ``(reset * h) @ weight.T`` as in the
+    paper, which is computed step by step and takes longer. After Cho et al. (2014).
 
     >>> import backburn as bb
     >>> outputs, hidden = GRU(3, 4, bidirectional=True)(bb.zeros((5, 2, 3)))
@@ -300,7 +300,7 @@ def _elman_step(nonlinearity: str, w: _Weights, projected: Any, state: Any) -> t
 
 
 class _Cell(Module):
-    """One step: the weights of a layer, and states that are zeros if there are none."""
+    """One step: the weights of a layer; states are zeros by default."""
 
     GATES: ClassVar[int]
 
@@ -355,7 +355,7 @@ class LSTMCell(_Cell):
         projected = self._projected(x)
         given: Any = (None, None) if states is None else states
         if not isinstance(given, (tuple, list)) or len(given) != 2:
-            raise ArgumentError("LSTMCell: the states are two, (hidden, cell), or None")
+            raise ArgumentError("LSTMCell: the states are a pair (hidden, cell) or None")
         hidden, cell = (self._state(x, state) for state in given)
         return functional.lstm_cell(projected, hidden, cell, self.weight_hh, self.bias_hh)
 

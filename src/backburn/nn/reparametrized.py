@@ -32,7 +32,7 @@ class Reparametrized(Module):
     layer: Module
 
     def _take(self, layer: Module, name: str) -> FloatTensor:
-        """Take the parameter ``name`` out of a copy of a layer, :attr:`layer`."""
+        """Return the parameter ``name`` of a layer; :attr:`layer` becomes a copy without it."""
         kind = type(self).__name__
         if not isinstance(layer, Module):
             raise ArgumentError(f"{kind}: takes a layer, such as {kind}(Linear(3, 2)), not {type(layer).__name__}")
@@ -45,7 +45,7 @@ class Reparametrized(Module):
         return weight
 
     def _axis(self, layer: Module, weight: FloatTensor, axis: Any) -> int | None:
-        """The axis, from 0 on, whose indices are normalized separately."""
+        """The axis whose indices are normalized separately, counted from 0; None if there is a single norm."""
         kind = type(self).__name__
         if axis == "outputs":
             if isinstance(layer, Convolution):
@@ -53,7 +53,7 @@ class Reparametrized(Module):
             if isinstance(layer, (Linear, Bilinear, Embedding, EmbeddingBag)):
                 return 0
             raise ArgumentError(
-                f"{kind}: which axis of {self.name!r} has the outputs of a {type(layer).__name__} is not known: "
+                f"{kind}: the output axis of {self.name!r} is not known for a {type(layer).__name__}; give it, as in "
                 f"{kind}(layer, axis=0). Parameter: {describe((weight,))}"
             )
         return None if axis is None else axis_of(kind, weight, axis)
@@ -115,9 +115,9 @@ class SpectralNorm(Reparametrized):
 
     For a weight with more than two axes, that is the singular value of the matrix with a row for each index of ``axis``
     (see :class:`WeightNorm`; the choice of ``axis`` matters only there); a weight with a single axis is divided by its
-    norm. It is estimated by power iteration (algorithm 1): each call in training mode makes ``n_power_iterations``,
-    beginning with the last singular vectors, which are the buffers ``u`` and ``v``. No gradient flows through the
-    vectors, and they do not change in evaluation mode.
+    norm. It is estimated by power iteration (algorithm 1): each call in training mode runs ``n_power_iterations``,
+    starting from the last singular vectors, the buffers ``u`` and ``v``. No gradient flows through the vectors, and
+    they do not change in evaluation mode.
 
     ``original`` is the parameter, :attr:`weight` the computed weight, and ``plain()`` returns an ordinary layer with
     it. ``layer`` itself is unchanged. Raises the errors of :class:`WeightNorm`, and :class:`GraphError` in training
@@ -132,7 +132,7 @@ class SpectralNorm(Reparametrized):
     """
 
     original: FloatTensor
-    u: FloatTensor  # None where the weight has one axis, which is rare
+    u: FloatTensor  # None if the weight has one axis
     v: FloatTensor
 
     def __init__(
@@ -170,7 +170,7 @@ class SpectralNorm(Reparametrized):
         return rows.reshape((rows.shape[0], -1))
 
     def _iterate(self, times: int) -> None:
-        """Go on with the power iteration, without gradients."""
+        """Continue the power iteration, without gradients."""
         try:
             matrix = self._matrix(lowered(self.original, self.u.backend))
             u, v = self.u, self.v
@@ -181,12 +181,12 @@ class SpectralNorm(Reparametrized):
         except GraphError as error:
             raise GraphError(
                 "SpectralNorm: in training mode, the singular vectors differ between the examples of vmap over the "
-                "weight, and the model keeps one pair. model.eval() uses those that it keeps"
+                "weight, but the model keeps only one pair. Use that one with model.eval()"
             ) from error
 
     @property
     def weight(self) -> FloatTensor:
-        """The parameter divided by the singular value of ``u`` and ``v``."""
+        """The parameter divided by the singular value that ``u`` and ``v`` give."""
         if not self._iterates:
             return functional.normalize(self.original, axis=None, eps=self.eps)
         return self.original / vecdot(self.u, matmul(self._matrix(self.original), self.v))

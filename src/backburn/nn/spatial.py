@@ -1,4 +1,4 @@
-"""Layers that exist for one, two and three spatial axes: one class, and a name for each rank that checks its input."""
+"""Layers for one, two and three spatial axes: a base class, and a subclass for each rank that checks its input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Spatial(Module):
 
     @property
     def _rank(self) -> int:
-        """The number of spatial axes of a class that has one."""
+        """The number of spatial axes, in a class with a rank."""
         assert self.RANK is not None
         return self.RANK
 

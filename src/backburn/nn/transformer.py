@@ -15,7 +15,7 @@ from backburn.tensor.core.options import flags, one_of
 
 
 class _Layer(Module):
-    """Attention and two linear layers, each added to its input; between them, attention to another sequence."""
+    """Self-attention, in a decoder cross-attention, and two linear layers, each added to its input."""
 
     _is_crossed = False
 
@@ -68,7 +68,7 @@ class _Layer(Module):
 
 
 def _is_plain(layer: Module) -> bool:
-    """Whether calling a layer gives its product and does nothing else, such as being observed."""
+    """Whether calling a layer only computes its product, without an observer for example."""
     return type(layer) is Linear and "forward" not in vars(layer)
 
 

@@ -1,6 +1,6 @@
-"""Models of ONNX: read as modules that compute and train on any backend, and written.
+"""ONNX models: loaded as modules that compute and train on any backend, and exported.
 
-It needs the package ``onnx``: ``pip install 'backburn[onnx]'``.
+Needs the package ``onnx``: ``pip install 'backburn[onnx]'``.
 """
 
 from backburn.onnx.exporter.write import export

@@ -1,4 +1,4 @@
-"""Attributes of nodes as values of Python, checked against the standard's schema."""
+"""Attributes of nodes as Python values, checked against the standard's schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRAPHS, SPARSE, TYPE = 10, 11, 13
 
 
 class GraphAttribute:
-    """An attribute that is a graph, which is compiled where it stands."""
+    """An attribute that is a graph, which is compiled with its node."""
 
     __slots__ = ("proto",)
 
@@ -35,7 +35,7 @@ class TypeAttribute:
 
 
 def read_attribute(model: Model, attribute: Any, most: int) -> Any:
-    """The value of an ``AttributeProto``. Raises :class:`Unsupported` for kinds that no operator here has."""
+    """The value of an ``AttributeProto``. Raises :class:`Unsupported` for attribute types that no operator here has."""
     kind = attribute.type
     if kind == FLOAT:
         return attribute.f
@@ -69,18 +69,18 @@ def _text(data: bytes, name: str) -> str:
 
 @dataclass(frozen=True)
 class Schema:
-    """What the standard says of an operator at an opset, read once."""
+    """The standard's schema of an operator at an opset, read once."""
 
     name: str
     since: int
     inputs: tuple[int, int]
     outputs: int
     deprecated: bool
-    #: The kinds of attributes, those that must be given, and the values of those that need not be.
+    #: The types of attributes, the required ones, and the defaults of the others.
     kinds: Mapping[str, int]
     required: tuple[str, ...]
     implied: Mapping[str, Any]
-    #: The schema itself, for the body.
+    #: The schema from ``onnx``, for the body.
     proto: Any
 
 
@@ -107,9 +107,9 @@ def schema_of(name: str, opset: int, domain: str) -> Schema | None:
 def read_attributes(
     model: Model, node: Any, schema: Schema | None, given: Mapping[str, Any], most: int
 ) -> dict[str, Any]:
-    """The attributes of a node, and the values that its function was ``given`` for those that refer to them.
+    """The attributes of a node; those that refer to attributes of its function have the ``given`` values.
 
-    Raises :class:`ArgumentError` for attributes that the schema does not have, has with another kind, or requires.
+    Raises :class:`ArgumentError` for attributes that are unknown to the schema, of the wrong type, or missing.
     """
     found: dict[str, Any] = {}
     for attribute in node.attribute:
@@ -120,7 +120,7 @@ def read_attributes(
             if name not in schema.kinds:
                 raise ArgumentError(f"there is no attribute {printable(name)}")
             if attribute.type != schema.kinds[name]:
-                raise ArgumentError(f"the attribute {printable(name)} is of another kind than the standard's")
+                raise ArgumentError(f"the attribute {printable(name)} has another type than in the standard")
         if attribute.ref_attr_name:
             if attribute.ref_attr_name in given:
                 found[name] = given[attribute.ref_attr_name]

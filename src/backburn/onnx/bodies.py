@@ -1,4 +1,4 @@
-"""The standard's own bodies of operators: functions of other operators, which compute what has no handler here."""
+"""The standard's function bodies of operators, which compute operators without a handler from other operators."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NUMBERS = {name: number for number, name in NAMES.items()}
 
 
 def has(schema: Any) -> bool:
-    """Whether the standard has a body of an operator."""
+    """Whether the standard has a function body of an operator."""
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 class Body:
-    """The body of one node, compiled for each combination of types of its inputs at the first call with them."""
+    """The body of one node, compiled at the first call with each combination of input types."""
 
     def __init__(
         self, node: Any, schema: Any, opsets: Mapping[str, int], opset: int, given: Mapping[str, Any], limits: Limits
     ) -> None:
-        #: The bytes of the node, which itself would keep the whole file in memory.
+        #: The node's bytes, since the node would keep the whole file in memory.
         self.node = _with_values(node, given).SerializeToString()
         self.schema = schema
         self.opsets = opsets
@@ -39,7 +39,7 @@ class Body:
 
     @property
     def depends_on_types(self) -> bool:
-        """Whether the body is another one for inputs of other types."""
+        """Whether the body differs between input types."""
         return not self.schema.has_function
 
     def function(self, types: Sequence[bytes] = ()) -> Any:
@@ -82,7 +82,7 @@ class Body:
 
 
 def _with_values(node: Any, given: Mapping[str, Any]) -> Any:
-    """A node whose attributes do not refer to those of a function: they have the values that it was given."""
+    """A node whose references to attributes of a function are replaced by the values that the function was given."""
     if not any(attribute.ref_attr_name for attribute in node.attribute):
         return node
     import onnx
@@ -99,7 +99,7 @@ def _with_values(node: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _type_of(value: Any) -> bytes:
-    """The type of an input as the standard's functions are given it; empty for one that is left out."""
+    """The serialized type of an input for the standard's functions; empty for an omitted input."""
     import onnx
 
     proto = onnx.TypeProto()

@@ -1,7 +1,7 @@
-"""Compiling a model: nodes in an order in which they can run, with handlers, attributes, and slots for values.
+"""Compiling a model: nodes in execution order, with handlers, attributes, and slots for values.
 
-Functions of the file, and the standard's own bodies of operators that have no handler here, are written out in the
-place of their node, so that all that follows (constants, parameters, liveness) sees one graph.
+Functions of the file, and the standard's bodies of operators without a handler, are inlined, so that the later passes
+(constants, parameters, liveness) see one graph.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from backburn.onnx.messages import node_words
 from backburn.onnx.protos import Model, read_sparse, read_tensor
 from backburn.onnx.registry import Call, Handler, handler_of, host_handler_of
 
-#: Constants of integers and truth values up to this many elements are numbers on the host, and small floats.
+#: Constants of up to this many elements stay on the host: of integers and booleans, and of floats.
 HOST_INTEGERS, HOST_FLOATS = 4096, 16
-#: Operators that hand one tensor on, so that what reads their result reads the constant itself.
+#: Operators that pass one tensor on: nodes that read their result count as uses of the constant.
 PASSING = frozenset({"Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
-#: Operators that may read floats which are held by value.
+#: Operators that may read data types that are held by value.
 _READ_BY_VALUE = PASSING | {"DequantizeLinear", "CastLike", "Gather", "Slice", "Concat", "Split"}
-#: Inputs that are there for their type.
+#: Inputs of which only the type matters.
 _TYPES = frozenset({("QuantizeLinear", 2)})
-#: The oldest opset whose operators are all read; older ones are read as far as they have not changed since.
+#: The oldest opset whose operators are all read; those of older opsets are read if they have not changed since.
 _OLDEST = 7
 #: How deep functions may call one another.
 _DEEPEST = 50
@@ -69,7 +69,7 @@ class Constant:
     #: The metadata of an initializer in the file.
     metadata: Mapping[str, str] = field(default_factory=dict)
     uses: list[Use] = field(default_factory=list)
-    #: Whether a node reads its numbers on the host.
+    #: Whether a node reads its values on the host.
     is_read: bool = False
 
     @property
@@ -79,7 +79,7 @@ class Constant:
 
 
 class _Frame:
-    """The slots and steps of one graph, and what it takes from around it."""
+    """The slots and steps of one graph, and the slots that it captures from the enclosing one."""
 
     def __init__(self, outside: _Scope | None) -> None:
         self.outside = outside
@@ -87,7 +87,7 @@ class _Frame:
         self.steps: list[Step] = []
         self.outer: list[int] = []
         self.captured: list[int] = []
-        #: The slots here of slots of the frame around, and the other way round.
+        #: The slots here by slots of the enclosing frame, and the inverse.
         self.inner: dict[int, int] = {}
         self.origin: dict[int, int] = {}
 
@@ -96,7 +96,7 @@ class _Frame:
         return len(self.start) - 1
 
     def capture(self, slot: int) -> int:
-        """The slot here of a slot of the frame around."""
+        """The slot here for a slot of the enclosing frame."""
         if slot not in self.inner:
             self.inner[slot] = self.slot()
             self.origin[self.inner[slot]] = slot
@@ -106,7 +106,7 @@ class _Frame:
 
 
 class _Scope:
-    """Names of one graph or function, and the scope around it, if it sees that."""
+    """Names of one graph or function, and the enclosing scope if its names are visible."""
 
     def __init__(self, frame: _Frame, around: _Scope | None, opsets: Mapping[str, int], stack: tuple[Any, ...]) -> None:
         self.frame = frame
@@ -140,9 +140,9 @@ class Compiled:
     outputs: list[str]
     constants: list[Constant]
     operators: Counter[str]
-    #: The step of the outermost graph that makes the value of a slot.
+    #: The step of the outermost graph that computes each slot.
     makers: dict[int, Step]
-    #: The parameters that an exporter has noted at nodes, with underlines for dots, and the modules around them.
+    #: The parameters that an exporter noted at nodes, with underscores for dots, and their enclosing modules.
     noted: dict[str, list[str]]
     noted_buffers: set[str]
 
@@ -158,19 +158,19 @@ class Compiler:
         self.by_slot: dict[int, tuple[Constant, tuple[str, ...]]] = {}
         self.operators: Counter[str] = Counter()
         self.makers: dict[int, Step] = {}
-        #: For slots of the outermost graph that hold numbers of a type which tensors do not have, its name.
+        #: The data types of slots of the outermost graph whose values tensors hold in another dtype.
         self.stored: dict[int, str] = {}
         self.noted: dict[str, list[str]] = {}
         self.noted_buffers: set[str] = set()
         self.nodes = self.added = 0
         self.root = _Frame(None)
-        #: Whether it compiles a body of the standard, whose names are not the model's.
+        #: Whether this compiles a body of the standard, whose names are not the model's.
         self.is_body = False
 
     # ---- the model ----
 
     def compile_model(self) -> Compiled:
-        """Compile the model. Raises errors of ours that name the node."""
+        """Compile the model. Errors name the node."""
         proto = self.model.proto
         for function in proto.functions:
             key = (function.domain, function.name, getattr(function, "overload", ""))
@@ -198,7 +198,7 @@ class Compiler:
             scope.names[name] = self.root.slot()
             slots.append(scope.names[name])
         self._nodes(function.node, scope)
-        # Outputs that the node does not ask for are not computed.
+        # Outputs that the node omits are not computed.
         outputs = [self.root.slot() if (slot := scope.find(name)) is None else slot for name in function.output]
         return self._finished(self.root, slots, outputs)
 
@@ -254,7 +254,7 @@ class Compiler:
         return slot
 
     def _constant(self, name: str, array: NDArray[Any], stored: str, scope: _Scope, is_initializer: bool) -> Constant:
-        """Enter a constant, which lives in the outermost graph, and is taken from there."""
+        """Enter a constant, which belongs to the outermost graph and is captured from there."""
         if name in scope.names:
             raise FileFormatError(f"{self.model.where}: the name {quoted(name)} of an initializer is there twice")
         slot = self.root.slot()
@@ -267,14 +267,14 @@ class Compiler:
         return constant
 
     def _inner(self, slot: int, frame: _Frame) -> int:
-        """The slot in a frame of a slot of the outermost graph."""
+        """The slot in a frame for a slot of the outermost graph."""
         if frame is self.root:
             return slot
         assert frame.outside is not None
         return frame.capture(self._inner(slot, frame.outside.frame))
 
     def _outermost(self, slot: int, frame: _Frame) -> int | None:
-        """The slot of the outermost graph that a slot of a frame is taken from; None if it is made inside."""
+        """The slot of the outermost graph that a slot of a frame captures; None for a value computed inside."""
         while frame is not self.root:
             found = frame.origin.get(slot)
             if found is None or frame.outside is None:
@@ -283,7 +283,7 @@ class Compiler:
         return slot
 
     def _finished(self, frame: _Frame, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
-        """The graph of a frame, in which each step frees what nobody reads after it."""
+        """The graph of a frame, in which each step frees the values that no later step reads."""
         frame.slot()  # the last one, None
         kept = {*outputs, *frame.captured, *inputs} if frame is not self.root else {*outputs}
         seen: set[int] = kept | {constant.slot for constant in self.constants if frame is self.root}
@@ -330,11 +330,11 @@ class Compiler:
                 "has no function of this name"
             )
         if domain not in ("", "ai.onnx.preview") or (schema.deprecated and node.op_type not in ("Upsample", "Scatter")):
-            raise Unsupported(f"operators of the domain {quoted(domain)} are not read; those of ONNX itself are")
+            raise Unsupported(f"operators of the domain {quoted(domain)} are not read; those of ONNX are")
         if domain == "" and opset < _OLDEST and schema.since != _since(node.op_type):
             raise Unsupported(
-                f"the operator has changed since: it is read from opset {_OLDEST} on. onnx.version_converter makes a "
-                "newer file"
+                f"the operator has changed since: it is read from opset {_OLDEST} on. onnx.version_converter converts "
+                "the file"
             )
         given = self._attributes(node, schema, scope)
         if node.op_type == "Constant":
@@ -415,7 +415,7 @@ class Compiler:
                 use.step = step
 
     def _has_types(self, node: Any, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
-        """Whether values have the types that they have in the file, or are constants that are written with them."""
+        """Whether values have their types in the file, or are constants that are written with those types."""
         others = [slot for slot in (*inputs, *outputs) if slot in self.stored]
         constant = (self.by_slot.get(slot, (None, ("none",)))[1] == () for slot in others)
         return not others or (node.op_type == "DequantizeLinear" and all(constant))
@@ -423,7 +423,7 @@ class Compiler:
     def _typed(
         self, node: Any, handler: Handler | None, inputs: list[int], given: Mapping[str, Any], opset: int
     ) -> tuple[Handler | None, Mapping[str, Any]]:
-        """The handler and the attributes for an operand whose type in the file is not that of its tensor."""
+        """The handler and the attributes, adjusted for an operand whose type in the file is not that of its tensor."""
         place = {"CastLike": 1, "QuantizeLinear": 2}.get(node.op_type, len(inputs))
         stored = self.stored.get(inputs[place]) if place < len(inputs) else None
         if stored is None:
@@ -454,7 +454,7 @@ class Compiler:
     def _inline(
         self, function: Any, node: Any, scope: _Scope, given: Mapping[str, Any], local: Mapping[Any, Any]
     ) -> None:
-        """Write a function out in the place of a node."""
+        """Replace a node by the body of its function."""
         key = (function.domain, function.name, getattr(function, "overload", ""))
         if len(scope.stack) >= _DEEPEST:
             raise FileFormatError(f"{self.model.where}: functions call one another more than {_DEEPEST} deep")
@@ -519,7 +519,7 @@ class Compiler:
     def _note_passing(
         self, node: Any, frame: _Frame, inputs: Sequence[int], outputs: Sequence[int], given: Mapping[str, Any]
     ) -> None:
-        """Note which results are a constant that is handed on, and which have a type that is held by value."""
+        """Note which results are a constant passed on, and which have a type that is held by value."""
         if frame is not self.root or not outputs or not inputs:
             return
         if node.op_type in PASSING and inputs[0] in self.by_slot:
@@ -533,7 +533,7 @@ class Compiler:
 
 
 def _is_whole(node: Any) -> bool:
-    """Whether nothing of a node is elsewhere: no graphs, no attributes of a function, no data beside the file."""
+    """Whether a node is self-contained: no graphs, no attributes of a function, no data beside the file."""
     return not any(
         attribute.ref_attr_name or attribute.type in (GRAPH, GRAPHS, SPARSE) or attribute.t.data_location
         for attribute in node.attribute
@@ -549,25 +549,25 @@ def _unnamed(node: Any) -> Any:
 
 
 def _needed(handler: Handler | None, count: int) -> int:
-    """How many of the inputs must have a value."""
+    """The number of inputs that must have a value."""
     if handler is None:
         return 0
     return count if handler.variadic and handler.kinds[-1] != "Value" else handler.required
 
 
 def _since(name: str) -> int:
-    """The opset in which an operator became what it is in the oldest opset that is read."""
+    """The opset that introduced an operator's version in the oldest opset that is read."""
     schema = schema_of(name, _OLDEST, "")
     return 0 if schema is None else schema.since
 
 
 def _number_and_shape(kind: Any) -> tuple[int, list[int | None]]:
-    """The data type of a tensor's type, and its lengths as far as they are numbers."""
+    """The data type of a tensor's type, and its lengths, None for those that are not numbers."""
     return kind.elem_type, [n.dim_value if n.HasField("dim_value") else None for n in kind.shape.dim]
 
 
 class _Attributes:
-    """One attribute as those of a node."""
+    """One attribute in the form of a node's attributes."""
 
     def __init__(self, attribute: Any) -> None:
         self.attribute = [attribute]
@@ -582,7 +582,7 @@ def _bound(handler: Handler, attributes: Mapping[str, Any], call: Call) -> Any:
 
 
 def sorted_nodes(nodes: Sequence[Any], where: str) -> Sequence[Any]:
-    """Nodes in an order in which each comes after those whose results it reads; as they are if that is one.
+    """Nodes in topological order; unchanged if they are already in one.
 
     Raises :class:`FileFormatError` for a cycle, with the nodes in it.
     """
@@ -615,7 +615,7 @@ def sorted_nodes(nodes: Sequence[Any], where: str) -> Sequence[Any]:
 
 
 def _read(node: Any) -> list[str]:
-    """The names that a node reads, with those that its graphs take from around them."""
+    """The names that a node reads, including those that its graphs capture."""
     names = [name for name in node.input if name]
     for attribute in node.attribute:
         for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):

@@ -1,7 +1,7 @@
 """The data types of ONNX, and the tensors that hold them.
 
 Integers of 4 and 2 bits are held by value in tensors of 8 bits, and 8-bit and 4-bit floats by value in float32. The
-latter only become other floats (:data:`BY_VALUE`), because nothing here rounds to them.
+latter can only be cast to other floats (:data:`BY_VALUE`), because nothing here rounds to them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAMES = {
     17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
     23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
 }  # fmt: skip
-#: Integers of fewer than 8 bits: the dtype that holds them, and the least and the greatest.
+#: Integers of fewer than 8 bits: the dtype that holds them, the least and the greatest value.
 NARROW = {
     "uint4": ("uint8", 0, 15),
     "int4": ("int8", -8, 7),
@@ -24,7 +24,7 @@ NARROW = {
 }
 #: Floats that are held by value in float32.
 BY_VALUE = frozenset(name for name in NAMES.values() if name.startswith(("float8", "float4")))
-#: What no tensor holds.
+#: Data types that no tensor holds.
 WITHOUT = frozenset({"string", "complex64", "complex128"})
 
 

@@ -1,8 +1,8 @@
-"""Graphs that have been compiled to steps, and running them.
+"""Graphs compiled to steps, and their execution.
 
-The values of a graph are in a list of slots. A step reads slots, computes and writes slots, and forgets the values that
-no later step reads. A value is a tensor, a NumPy array (numbers on the host, such as shapes), a list of tensors
-(a sequence), or None (an optional without a value).
+The values of a graph are in a list of slots. A step reads slots, computes, writes slots, and frees the values that no
+later step reads. A value is a tensor, a NumPy array (numbers on the host, such as shapes), a list of tensors (a
+sequence), or None (an optional without a value).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from backburn.onnx.registry import UseBody
 from backburn.tensor.core.host import asarray, to_host
 from backburn.tensor.core.wrapping import is_tensor
 
-#: The last slot of each graph holds None, the value of an input that is left out.
+#: The last slot of each graph holds None, the value of an omitted input.
 NOTHING = -1
 #: The standard's body of an operator for the types of values: a graph of its inputs.
 Body: TypeAlias = "Callable[[Sequence[Any]], Graph | None]"
 
 
 class Kept:
-    """The constants of a model on the host, and tensors of them, one for each backend that has asked for it."""
+    """The constants of a model on the host, and a tensor of each per backend that used it."""
 
     def __init__(self, arrays: Iterable[NDArray[Any]]) -> None:
         self.arrays = {id(array): array for array in arrays}
@@ -55,7 +55,7 @@ class Kept:
 
 
 class Run:
-    """One call of a model: where it computes, its limits, and what they have counted."""
+    """One call of a model: its backend, its limits, and the iterations so far."""
 
     __slots__ = ("_kept", "backend", "iterations", "limits", "writer")
 
@@ -64,16 +64,16 @@ class Run:
         self.limits = limits
         self._kept = kept
         self.iterations = 0
-        #: What writes the graph into another file (:class:`backburn.onnx.exporter.copying.Copier`); None otherwise.
+        #: Writes the graph into another file (:class:`backburn.onnx.exporter.copying.Copier`); None otherwise.
         self.writer = writer
 
     def constant(self, array: NDArray[Any]) -> Any:
-        """Numbers of the host as a tensor, which is made once for a constant of the model."""
+        """An array on the host as a tensor, which is created once for a constant of the model."""
         written = None if self.writer is None else self.writer.tensor_of(array)
         return self._kept.tensor(array, self.backend) if written is None else written
 
     def tensor(self, array: Any, dtype: Any = None) -> Any:
-        """Numbers of the host as a tensor."""
+        """An array on the host as a new tensor."""
         written = None if self.writer is None or dtype is not None else self.writer.tensor_of(array)
         return asarray(array, dtype=dtype, backend=self.backend) if written is None else written
 
@@ -87,7 +87,7 @@ class Run:
             )
 
     def check_broadcast(self, *shapes: tuple[int, ...]) -> None:
-        """:meth:`check_elements` of the shape that shapes are broadcast to, if they are."""
+        """:meth:`check_elements` of the broadcast shape, if the shapes broadcast."""
         try:
             self.check_elements(np.broadcast_shapes(*shapes))
         except ValueError as error:
@@ -120,24 +120,24 @@ class Step:
     host: Callable[..., Any] | None
     body: Body | None
     inputs: tuple[int, ...]
-    #: What each input is taken as: ``"Tensor"``, ``"Host"`` or ``"Value"``.
+    #: How the function takes each input: ``"Tensor"``, ``"Host"`` or ``"Value"``.
     kinds: tuple[str, ...]
     required: int
     outputs: tuple[int, ...]
     wants_run: bool
-    #: How many inputs the function on the host needs.
+    #: The number of inputs that the function on the host requires.
     host_required: int
     #: Attributes that are graphs.
     graphs: dict[str, Graph] = field(default_factory=dict)
     frees: tuple[int, ...] = ()
-    #: The bytes of the node in the file; empty if its attributes and types are not as they are there. The node itself
-    #: would keep the whole file in memory.
+    #: The bytes of the node in the file, since the node would keep the whole file in memory; empty if its attributes or
+    #: types differ from the file.
     node: bytes = b""
-    #: For each input the type that it has there and that no tensor has, or an empty text.
+    #: For each input its data type in the file if no tensor can have it, else empty.
     stored: tuple[str, ...] = ()
 
     def __call__(self, values: list[Any], run: Run) -> None:
-        """Compute, and put the results into their slots."""
+        """Compute, and write the results to their slots."""
         given = [values[slot] for slot in self.inputs]
         try:
             result = (
@@ -154,7 +154,7 @@ class Step:
             values[outputs[0]] = result
         else:
             if result.__class__ is not tuple:
-                raise self._error(ArgumentError(f"{len(outputs)} outputs, and there is one"), given)
+                raise self._error(ArgumentError(f"{len(outputs)} outputs, but it computes one"), given)
             for slot, value in zip(outputs, result, strict=False):
                 values[slot] = value
         for slot in self.frees:
@@ -175,12 +175,12 @@ class Step:
         assert self.body is not None
         graph = self.body(given)
         if graph is None:
-            raise Unsupported("there is no way to compute this here, and the standard has no body of it")
+            raise Unsupported("this cannot be computed here, and the standard has no function body of it")
         inputs = [run.tensor(x) if x.__class__ is np.ndarray and x.dtype.kind == "f" else x for x in given]
         return tuple(graph.run([*inputs, *(None,) * (len(graph.inputs) - len(inputs))], (), run))
 
     def _is_on_host(self, given: list[Any]) -> bool:
-        """Whether all inputs are numbers on the host, and those that are needed are there."""
+        """Whether all inputs are arrays on the host, and the required ones are present."""
         for i, x in enumerate(given):
             if x.__class__ is not np.ndarray and (x is not None or i < self.host_required):
                 return False
@@ -192,7 +192,7 @@ class Step:
             value = taken[i]
             if value is None:
                 if i < self.required:
-                    raise ArgumentError(f"input {i} is needed, and it has no value")
+                    raise ArgumentError(f"input {i} is required, but has no value")
             elif kind != "Value":
                 taken[i] = _taken(i, value, kind, run)
         if self.graphs:
@@ -203,7 +203,7 @@ class Step:
         return function(*taken, run=run) if self.wants_run else function(*taken)
 
     def _error(self, error: Exception, given: Sequence[Any]) -> Exception:
-        """The error of a node: of the same class if it is one of ours, with the node's name and its inputs."""
+        """The error with the node's name and inputs; of the same class if it is a :class:`BackburnError`."""
         kind = type(error) if isinstance(error, BackburnError) else _CLASSES.get(type(error), ArgumentError)
         where = node_words(self.operator, self.name, self.domain, self.opset)
         said = f"{error!s:.2000}" or type(error).__name__
@@ -213,7 +213,7 @@ class Step:
 
 
 def _taken(place: int, value: Any, kind: str, run: Run) -> Any:
-    """An input as what the handler takes."""
+    """An input converted to what the handler takes."""
     if value.__class__ is np.ndarray:
         return run.constant(value) if kind == "Tensor" else value
     if is_tensor(value):
@@ -221,9 +221,9 @@ def _taken(place: int, value: Any, kind: str, run: Run) -> Any:
     raise DTypeError(f"input {place} is a tensor, not {shown_all([value])}")
 
 
-#: Errors that name their node already.
+#: Errors that already name their node.
 _NAMED: WeakSet[Exception] = WeakSet()
-#: The errors of ours for errors of Python that the numbers of a file lead to.
+#: backburn's errors for Python's errors that values in a file can cause.
 _CLASSES: dict[type[Exception], type[BackburnError]] = {
     IndexError: OutOfRangeError,
     TypeError: DTypeError,
@@ -238,21 +238,21 @@ class Graph:
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    #: The slots of values from the graph around it: there, and here.
+    #: The slots of values captured from the enclosing graph: there, and here.
     outer: tuple[int, ...]
     captured: tuple[int, ...]
-    #: What the slots hold at the beginning; the last is None.
+    #: The initial values of the slots; the last is None.
     start: list[Any]
     steps: list[Step]
-    #: The data types of the outputs, and their lengths where the file says them.
+    #: The data types of the outputs, and their lengths as far as the file states them.
     types: list[tuple[int, list[int | None]]] = field(default_factory=list)
 
     def run(self, inputs: Sequence[Any], outer: Sequence[Any], run: Run) -> list[Any]:
-        """The outputs for inputs, with the values from around the graph."""
+        """The outputs for inputs and the values captured from the enclosing graph."""
         return self.run_from(self.start[:], inputs, outer, run)
 
     def run_from(self, values: list[Any], inputs: Sequence[Any], outer: Sequence[Any], run: Run) -> list[Any]:
-        """The outputs, with slots that hold what ``values`` has; that list is written over."""
+        """The outputs, with ``values`` as slots; the list is overwritten."""
         for slot, value in zip(self.inputs, inputs, strict=True):
             values[slot] = value
         for slot, value in zip(self.captured, outer, strict=True):
@@ -263,7 +263,7 @@ class Graph:
 
 
 class Closure:
-    """A graph that is an attribute, with the values that it takes from around it."""
+    """A graph that is an attribute, with the values that it captures."""
 
     __slots__ = ("_outer", "graph", "run")
 
@@ -273,7 +273,7 @@ class Closure:
         self.run = run
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """The outputs for inputs. Raises :class:`ArgumentError` for another number of them."""
+        """The outputs for inputs. Raises :class:`ArgumentError` for a wrong number of inputs."""
         if len(inputs) != len(self.graph.inputs):
             raise ArgumentError(f"the body takes {len(self.graph.inputs)} values, and is given {len(inputs)}")
         return self.graph.run(inputs, self._outer, self.run)

@@ -1,8 +1,8 @@
-"""Operators on the host: numbers from which shapes are made never enter a backend.
+"""Operators on the host: arithmetic on shapes never enters a backend.
 
 Exporters compute shapes in the graph: ``Shape``, ``Gather``, ``Concat``, ``Reshape``. On a backend they would be read
-back at each step, and a step that is read cannot be replayed. So where all inputs of these operators are NumPy arrays,
-so is the result, unless it has more than :data:`MOST` elements.
+back at each step, and a step that reads values cannot be replayed. So if all inputs of these operators are NumPy
+arrays, the result is one as well, unless it has more than :data:`MOST` elements.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def axes_of(axes: Any, given: Any, rank: int) -> tuple[int, ...] | None:
 
 
 def _enter_elementwise() -> None:
-    """Enter the functions of NumPy that compute element by element and keep the dtype."""
+    """Register NumPy's element-wise functions."""
     two: dict[str, Callable[..., Any]] = {
         "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Less": np.less,
         "Greater": np.greater, "LessOrEqual": np.less_equal, "GreaterOrEqual": np.greater_equal, "And": np.logical_and,
@@ -111,7 +111,7 @@ def where(condition: Host, x: Host, y: Host, /) -> Any:
 
 @on_host("Cast")
 def cast(x: Host, /, *, to: int, saturate: int = 1) -> Any:
-    """Numbers in another dtype; those that are held otherwise are left to the handler."""
+    """Numbers in another dtype; data types held in another dtype are left to the handler."""
     target = held(to)
     if target is None or target.name == "bfloat16" or to > 16 or x.dtype.name == "bfloat16":
         return NotImplemented
@@ -139,7 +139,7 @@ def gather(x: Host, indices: Host, /, *, axis: int = 0) -> Any:
 
 @on_host("Concat")
 def concat(*arrays: Host, axis: int) -> Any:
-    """Arrays one after the other."""
+    """Concatenated arrays."""
     return np.concatenate(arrays, axis) if _fits((sum(x.size for x in arrays),)) else NotImplemented
 
 
@@ -159,14 +159,14 @@ def slice_(
 
 
 def slices(lengths: Sequence[int], starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> tuple[slice, ...]:
-    """The slices that starts, ends and steps along axes say, which may lie far outside of an axis."""
+    """The slices for starts, ends and steps along axes, which may exceed the axes."""
     found = [slice(None)] * len(lengths)
     chosen = range(len(starts)) if axes is None else [int(n) for n in axes]
     every = [1] * len(starts) if steps is None else [int(n) for n in steps]
     for start, end, axis, step in zip(map(int, starts), map(int, ends), chosen, every, strict=True):
         n = lengths[axis]
         if step == 0:
-            raise ValueError("a step of 0")
+            raise ValueError("the step is 0")
         start, end = (place + n if place < 0 else place for place in (start, end))
         if step > 0:
             found[axis] = slice(min(max(start, 0), n), min(max(end, 0), n), step)
@@ -196,7 +196,7 @@ def reshape(x: Host, wanted: Host, /, *, allowzero: int = 0) -> Any:
 
 
 def shape_for(old: Sequence[int], wanted: NDArray[Any], allowzero: int) -> tuple[int, ...]:
-    """The shape that ``Reshape`` asks for, in which 0 copies a length unless ``allowzero``."""
+    """The shape for ``Reshape``, in which 0 copies a length unless ``allowzero``."""
     return tuple(old[i] if n == 0 and not allowzero else int(n) for i, n in enumerate(wanted))
 
 
@@ -236,9 +236,9 @@ def range_(start: Host, limit: Host, delta: Host, /) -> Any:
 
 
 def range_length(start: Any, limit: Any, delta: Any) -> int:
-    """How many numbers a ``Range`` has."""
+    """The length of a ``Range``."""
     if np.ravel(delta)[0] == 0:
-        raise ValueError("a delta of 0")
+        raise ValueError("the delta is 0")
     first, last, step = (x.item() for x in (start, limit, delta))
     return max(math.ceil((last - first) / step), 0)
 
@@ -273,7 +273,7 @@ for _name, _function in _SUMS.items():
 
 @on_host("CumSum")
 def cumsum(x: Host, axis: Host, /, *, exclusive: int = 0, reverse: int = 0) -> Any:
-    """Running sums; the other kinds are left to the handler."""
+    """Running sums; exclusive and reversed ones are left to the handler."""
     if exclusive or reverse:
         return NotImplemented
     return np.cumsum(x, int(axis.reshape(())), dtype=x.dtype)
@@ -281,13 +281,13 @@ def cumsum(x: Host, axis: Host, /, *, exclusive: int = 0, reverse: int = 0) -> A
 
 @on_host("NonZero")
 def nonzero(x: Host, /) -> Any:
-    """The places of elements that are not zero."""
+    """The indices of elements that are not zero."""
     return np.asarray(np.nonzero(np.atleast_1d(x)), np.int64)
 
 
 @on_host("Split")
 def split(x: Host, given: Host | None = None, /, *, axis: int = 0, split: Any = None, num_outputs: int = 0) -> Any:
-    """Parts along an axis, whose lengths are given."""
+    """Parts of given lengths along an axis."""
     lengths = split if given is None else given
     if lengths is None or sum(map(int, lengths)) != x.shape[axis]:
         return NotImplemented
@@ -296,7 +296,7 @@ def split(x: Host, given: Host | None = None, /, *, axis: int = 0, split: Any = 
 
 @on_host("ScatterElements")
 def scatter_elements(x: Host, indices: Host, updates: Host, /, *, axis: int = 0, reduction: str = "none") -> Any:
-    """With elements at places replaced."""
+    """With elements at indices replaced."""
     if reduction != "none":
         return NotImplemented
     result = x.copy()
@@ -306,7 +306,7 @@ def scatter_elements(x: Host, indices: Host, updates: Host, /, *, axis: int = 0,
 
 @on_host("ScatterND")
 def scatter_nd(x: Host, indices: Host, updates: Host, /, *, reduction: str = "none") -> Any:
-    """With parts at places replaced."""
+    """With parts at indices replaced."""
     if reduction != "none":
         return NotImplemented
     result = x.copy()

@@ -1,4 +1,4 @@
-"""Limits on what a file of somebody else may ask for."""
+"""Limits on the resources that an untrusted file may take."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from backburn.base.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Limits:
-    """What a graph may ask for at most. A value beyond a limit is an error that names the node and the limit.
+    """The most resources that a graph may take. Exceeding a limit is an error that names the node and the limit.
 
-    ``iterations`` are the steps of all loops in one call of the model, ``elements`` those of one tensor that a node
-    makes from sizes (``ConstantOfShape``, ``Expand``, ``Range``, ``Pad``, ``Resize``, ...), and ``nodes`` those that
-    functions add to a graph when they are written out.
+    ``iterations`` are the steps of all loops in one call of the model, ``elements`` those of one tensor whose size a
+    node computes (``ConstantOfShape``, ``Expand``, ``Range``, ``Pad``, ``Resize``, ...), and ``nodes`` those that
+    inlined functions add to a graph.
 
         >>> Limits(iterations=10).iterations
         10

@@ -19,7 +19,7 @@ from backburn.onnx.report import Entry, OnnxReport
 from backburn.tensor.core.defaults import BackendLike, as_backend
 from backburn.tensor.core.host import asarray
 
-#: The bytes of tensors after whose reading the pages of mapped files are given back.
+#: After reading this many bytes of tensors, the pages of mapped files are released.
 _KEPT = 1 << 26
 
 if TYPE_CHECKING:
@@ -36,17 +36,16 @@ def load(
     ties: str | Sequence[tuple[str, str]] = "auto",
     limits: Limits = Limits(),  # noqa: B008 (it is immutable)
 ) -> OnnxModel:
-    """A graph of ONNX as a module that computes, trains and is captured on any backend.
+    """An ONNX graph as a module that computes, trains and can be captured on any backend.
 
-    ``model`` is a path, the bytes of a file, or a ``ModelProto``; data beside a file are read from its folder only.
+    ``model`` is a path, the bytes of a file, or a ``ModelProto``; external data is read only from the file's folder.
     Opsets from 7 to the newest of the installed ``onnx`` are read, with control flow, sequences and functions. Shapes
     that the graph computes are computed on the host.
 
-    Which floats are parameters follows from where they go: weights of convolutions, products, embeddings, recurrent
-    layers and norms, and biases. What an exporter has merged, copied or stacked is taken apart, under the paths that
-    it has noted, and what it has copied from a shared weight stays tied. ``model.report`` shows each decision.
-    ``trainable`` overrules the first: patterns of paths or initializers, which are the parameters then. ``ties``
-    overrules the second: ``"none"``, or pairs of paths.
+    Floats are parameters if they are used as weights of convolutions, products, embeddings, recurrent layers and norms,
+    or as biases. Weights that an exporter merged, copied or stacked are separated, under the paths that it noted, and
+    copies of a shared weight stay tied. ``model.report`` shows each decision. ``trainable`` selects the parameters
+    instead, by patterns of paths or initializers; ``ties`` selects the ties: ``"none"``, or pairs of paths.
 
     Raises :class:`FileFormatError` for damaged files, :class:`Unsupported` for operators, attributes and data types
     that are not computed here, with the name of the node, and :class:`ArgumentError` for options that do not fit.
@@ -90,7 +89,7 @@ def _need_onnx() -> None:
 
 
 def _built(source: Model, compiled: Compiled, plan: Plan, where: AnyBackend, limits: Limits) -> OnnxModel:
-    """The module of a compiled graph with its tensors."""
+    """The module of a compiled graph, with its tensors."""
     graph = compiled.graph
     for constant in plan.host:
         graph.start[constant.slot] = constant.array
@@ -130,7 +129,7 @@ def _built(source: Model, compiled: Compiled, plan: Plan, where: AnyBackend, lim
 
 
 def _places(plan: Plan, root: OnnxModel) -> dict[str, tuple[str, ...]]:
-    """For each path the attributes on the way to it, such that no tensor stands where another has its parts."""
+    """The attributes on the way to each path, renamed so that no tensor is on the way to another one."""
     own = set(dir(root)) | {"_program", "_backend", "_buffers", "_results", "report"}
     places: dict[str, tuple[str, ...]] = {}
     taken: dict[tuple[str, ...], str] = {}
@@ -152,7 +151,7 @@ def _places(plan: Plan, root: OnnxModel) -> dict[str, tuple[str, ...]]:
 
 
 def _put(root: Module, way: Sequence[str], tensor: Any) -> Module:
-    """Put a tensor into its place, and make the parts on the way; returns the last of them."""
+    """Set a tensor at its path, and create the modules on the way; returns the last of them."""
     module = root
     for name in way[:-1]:
         part = vars(module).get(name)
@@ -165,14 +164,14 @@ def _put(root: Module, way: Sequence[str], tensor: Any) -> Module:
 
 
 def _spec(value: Any) -> InputSpec:
-    """What a graph says of an input."""
+    """The graph's description of an input."""
     kind, proto = "tensor", value.type
     if proto.HasField("optional_type"):
         kind, proto = "optional", proto.optional_type.elem_type
     if proto.HasField("sequence_type"):
         kind, proto = ("sequence" if kind == "tensor" else "optional sequence"), proto.sequence_type.elem_type
     if proto.HasField("map_type") or proto.HasField("sparse_tensor_type"):
-        raise FileFormatError(f"the input {value.name!r} is a map or a sparse tensor, which nothing here takes")
+        raise FileFormatError(f"the input {value.name!r} is a map or a sparse tensor, which is not supported")
     tensor = proto.tensor_type
     lengths: list[int | str | None] | None = None
     if tensor.HasField("shape"):

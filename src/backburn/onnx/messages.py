@@ -1,4 +1,4 @@
-"""Words for errors: nodes and values."""
+"""Descriptions of nodes and values in errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backburn.tensor.core.wrapping import is_tensor
 
 
 def shown(value: Any) -> str:
-    """A value of a graph in a message: its dtype and shape, or what else it is."""
+    """A value of a graph in a message: a tensor's dtype and shape, or its type."""
     if value is None:
         return "none"
     if is_tensor(value):

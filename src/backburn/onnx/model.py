@@ -1,4 +1,4 @@
-"""The module that runs a graph."""
+"""The module that runs an ONNX graph."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from backburn.tensor.core.host import asarray
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.wrapping import is_tensor
 
-#: A slot, the attributes on the way to each of its tensors, and the function that puts these together.
+#: A slot, the attributes on the way to each of its tensors, and the function that combines these.
 Binding = tuple[int, tuple[tuple[str, ...], ...], Callable[..., Any] | None]
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a graph says of an input: its data type and lengths; a length that may vary has a name, or None."""
+    """The graph's description of an input: its data type and lengths; a length that may vary has a name, or None."""
 
     name: str
     data_type: int
@@ -42,7 +42,7 @@ class InputSpec:
 
 
 class Program:
-    """The constant part of a loaded model, no part of its tree: the graph, and the sources of its slots."""
+    """The constant data of a loaded model, outside of its tree: the graph, and the sources of its slots."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class OnnxPart(Module):
 
 
 class OnnxModel(Module):
-    """A graph of ONNX as a module, which :func:`backburn.onnx.load` makes.
+    """An ONNX graph as a module, created by :func:`backburn.onnx.load`.
 
-    It is called with the inputs of the graph, in their order or by name, and returns its output, or a tuple of its
-    outputs. Parameters and buffers have the paths that they had in the model that was exported, as far as the file
-    says. ``report`` tells what became of the tensors of the file.
+    Call it with the inputs of the graph, in order or by name; it returns the output, or a tuple of outputs. Parameters
+    and buffers have the paths of the exported model, if the file has them. ``report`` shows how the tensors of the file
+    are used.
 
         >>> import backburn as bb
         >>> from onnx import parser
@@ -107,14 +107,14 @@ class OnnxModel(Module):
 
     @property
     def input_specs(self) -> tuple[InputSpec, ...]:
-        """What the graph says of its inputs."""
+        """The graph's descriptions of its inputs."""
         return self._program.inputs
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> Any:
         """The outputs for inputs: tensors, arrays, or lists of them for sequences.
 
-        Raises :class:`ArgumentError` for other inputs than the graph has, :class:`ShapeError` and :class:`DTypeError`
-        for those that do not fit, and errors that name the node for what fails inside.
+        Raises :class:`ArgumentError` for unknown or missing inputs, :class:`ShapeError` and :class:`DTypeError` for
+        those that do not fit, and errors that name the node if a node fails.
         """
         program = self._program
         given = self._bound(inputs, named_inputs)
@@ -138,14 +138,14 @@ class OnnxModel(Module):
         return found
 
     def _where(self, given: Sequence[Any], tensors: Sequence[Sequence[Any]]) -> AnyBackend:
-        """The backend that computes, on which constants are made: they are lifted from there to any level."""
+        """The backend for constants: the innermost one, from which they are lifted to any level."""
         for x in (*(t for group in tensors for t in group), *given):
             if is_tensor(x):
                 return innermost(x.backend)
         return self._backend
 
     def _writer(self, given: Sequence[Any], tensors: Sequence[Sequence[Any]]) -> Any:
-        """What writes nodes as they are in the file, where the model is exported; else None."""
+        """The writer that copies nodes if the model is being exported; else None."""
         found = (getattr(x.backend, "writer", None) for x in (*(t for g in tensors for t in g), *given) if is_tensor(x))
         return next((writer for writer in found if writer is not None), None)
 
@@ -181,7 +181,7 @@ def _checked(value: Any, spec: InputSpec, backend: AnyBackend) -> Any:
         raise DTypeError(f"the input {quoted(spec.name)} is a sequence: a list of tensors, not {shown(value)}")
     kind = held(spec.data_type)
     if kind is None:
-        raise DTypeError(f"the input {quoted(spec.name)} holds {named(spec.data_type)}, for which there are no tensors")
+        raise DTypeError(f"the input {quoted(spec.name)} holds {named(spec.data_type)}, which tensors cannot hold")
     given: Any = value
     if not is_tensor(given):
         dtype = None if hasattr(given, "dtype") else kind

@@ -1,8 +1,8 @@
-"""The names of parameters in what exporters write beside the nodes.
+"""The names of parameters in the metadata that exporters write.
 
-PyTorch's exporter notes at each node the call of its own graph, whose operands that are parameters are called ``p_``
-and the path with underlines, and the paths of the modules around it. So a weight that was merged with an equal one,
-transposed or stacked has its path there. Its older exporter, and others, put modules into the names of nodes:
+PyTorch's exporter notes at each node the call in its own graph, in which parameters are called ``p_`` and their path
+with underscores for dots, and the paths of the enclosing modules. So the path of a weight is known even if it was
+merged with an equal one, transposed or stacked. Its older exporter, and others, put modules into the names of nodes:
 ``/encoder/linear1/MatMul``.
 """
 
@@ -20,10 +20,10 @@ _EXPORTERS = re.compile(
 )
 #: Words that such names contain.
 _WORDS = re.compile("Constant|const_fold|_output_", re.IGNORECASE)
-#: Longer names are nobody's.
+#: The longest name that is considered an exporter's.
 _LONGEST = 500
-#: Notes in files of our own: at a node the path of its module, and that no gradient passes through it; at a tensor its
-#: role and its other paths.
+#: Notes in backburn's files: at a node the path of its module, and a mark that no gradient passes through it; at a
+#: tensor its role and its other paths.
 LAYER, STOP, ROLE, ALIASES = "backburn.layer", "backburn.stop_gradient", "backburn.role", "backburn.paths"
 _CALL = "pkg.torch.onnx.fx_node"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
@@ -35,7 +35,7 @@ _BUFFER = re.compile(r"%(b_\w+)")
 
 
 def is_exporters(name: str) -> bool:
-    """Whether an exporter made a name up.
+    """Whether an exporter invented a name.
 
     >>> is_exporters("val_72"), is_exporters("onnx::MatMul_14"), is_exporters("encoder.weight")
     (True, True, False)
@@ -44,7 +44,7 @@ def is_exporters(name: str) -> bool:
 
 
 def underlined(path: str) -> str:
-    """A path as PyTorch's exporter writes it where it calls a parameter.
+    """A path as PyTorch's exporter writes it in calls.
 
     >>> underlined("encoder.0.weight")
     'encoder_0_weight'
@@ -53,9 +53,9 @@ def underlined(path: str) -> str:
 
 
 def called_parameters(metadata: Mapping[str, str]) -> list[str] | None:
-    """The parameters that the call of a node has among its operands, without ``p_``; None if no call is noted.
+    """The parameters among the operands of a node's call, without ``p_``; None if no call is noted.
 
-    In the body of a loop operands have the names of the body's own inputs, which say nothing.
+    Also None in the body of a loop, where operands have the names of the body's inputs.
     """
     call = metadata.get(_CALL)
     if call is None or _BODY.search(call):
@@ -64,23 +64,23 @@ def called_parameters(metadata: Mapping[str, str]) -> list[str] | None:
 
 
 def role_of(metadata: Mapping[str, str]) -> str:
-    """The role of a tensor in a file of our own, ``"parameter"`` or ``"buffer"``; empty if none is noted."""
+    """The role of a tensor in a file of backburn, ``"parameter"`` or ``"buffer"``; empty if none is noted."""
     role = metadata.get(ROLE, "")
     return role if role in ("parameter", "buffer") else ""
 
 
 def aliases_of(metadata: Mapping[str, str]) -> list[str]:
-    """The other paths of a tensor in a file of our own."""
+    """The other paths of a tensor in a file of backburn."""
     return _names(metadata.get(ALIASES, "[]"))
 
 
 def called_buffers(metadata: Mapping[str, str]) -> list[str]:
-    """The buffers that the call of a node has among its operands, without ``b_``."""
+    """The buffers among the operands of a node's call, without ``b_``."""
     return [name[2:] for name in _BUFFER.findall(metadata.get(_CALL, ""))]
 
 
 def call_of(metadata: Mapping[str, str]) -> str:
-    """The call that a node comes from, which several nodes may share."""
+    """The call that wrote a node; several nodes may share one."""
     return metadata.get(_CALL, "")
 
 
@@ -91,12 +91,12 @@ def target_of(metadata: Mapping[str, str]) -> str:
 
 
 def scopes_of(metadata: Mapping[str, str]) -> list[str]:
-    """The paths of the modules around a node, the innermost last."""
+    """The paths of the modules enclosing a node, the innermost last."""
     return [name for name in _names(metadata.get(_SCOPES, "[]"))[:-1] if name]
 
 
 def module_of(metadata: Mapping[str, str]) -> str:
-    """The path of the module of PyTorch's own that a node comes from; empty if it is another."""
+    """The path of the module that a node comes from, if it is one of ``torch.nn``; else empty."""
     scopes, classes = _names(metadata.get(_SCOPES, "[]")), _names(metadata.get(_CLASSES, "[]"))
     is_own = len(scopes) == len(classes) >= 2 and classes[-2].startswith("torch.nn.modules.")
     return scopes[-2] if is_own else ""
@@ -104,7 +104,7 @@ def module_of(metadata: Mapping[str, str]) -> str:
 
 def _names(text: str) -> list[str]:
     try:
-        with warnings.catch_warnings():  # of what is odd in a text that is read as Python
+        with warnings.catch_warnings():  # Python warns of odd literals
             warnings.simplefilter("ignore")
             found = ast.literal_eval(text[:10_000])
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -113,7 +113,7 @@ def _names(text: str) -> list[str]:
 
 
 def path_of(underlined_path: str, scopes: Iterable[str]) -> str:
-    """The path that has underlines for dots, by the innermost module around the node that has the parameter.
+    """A path from one with underscores for dots, by the innermost enclosing module that it begins with.
 
     >>> path_of("encoder_self_attn_in_proj_weight", ["encoder", "encoder.self_attn", "linear"])
     'encoder.self_attn.in_proj_weight'
@@ -127,7 +127,7 @@ def path_of(underlined_path: str, scopes: Iterable[str]) -> str:
 
 
 def path_of_node(name: str) -> str:
-    """The path of the module in the name of a node of other exporters; empty if there is none.
+    """The path of the module in the node names of other exporters; empty if there is none.
 
     >>> path_of_node("/encoder/layers.0/linear1/MatMul"), path_of_node("MatMul_3")
     ('encoder.layers.0.linear1', '')

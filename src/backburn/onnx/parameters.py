@@ -1,8 +1,8 @@
-"""Which constants of a graph are parameters, under which paths, and which of them are one.
+"""Which constants of a graph are parameters, under which paths, and which of them are tied.
 
 Exporters write all constants as initializers, merge equal ones, copy transposed ones, and stack those of recurrent
-layers. What a person would train is found by where a constant goes (the weight of a convolution, a table of
-embeddings) and by what the exporter has noted at the node (:mod:`backburn.onnx.naming`).
+layers. Parameters are found by the use of a constant (the weight of a convolution, a table of embeddings) and by the
+exporter's notes at the node (:mod:`backburn.onnx.naming`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backburn.onnx.compile import HOST_FLOATS, HOST_INTEGERS, Compiled, Constant
 from backburn.onnx.graph import Step
 from backburn.tensor import shape as shapes
 
-#: The inputs of operators that are weights, and the names of these in PyTorch's modules.
+#: The inputs of operators that are weights, and their names in PyTorch's modules.
 _NORM = {1: "weight", 2: "bias"}
 ROLES: dict[str, dict[int, str]] = {
     "Conv": _NORM, "ConvTranspose": _NORM, "DeformConv": {1: "weight", 3: "bias"}, "Gemm": {0: "weight", **_NORM},
@@ -31,22 +31,22 @@ ROLES: dict[str, dict[int, str]] = {
     "BatchNormalization": _NORM, "InstanceNormalization": _NORM, "LayerNormalization": _NORM,
     "GroupNormalization": _NORM, "RMSNormalization": {1: "weight"}, "PRelu": {1: "weight"},
 }  # fmt: skip
-#: Operators after which a constant that is added is a bias.
+#: Operators after which an added constant is a bias.
 _BEFORE_BIAS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
-#: What PyTorch calls the functions whose operators have weights: a node of another function was fused.
+#: PyTorch's names of the functions whose operators have weights; a node of another function was fused.
 _TARGETS = {
     "Conv": ("conv",), "ConvTranspose": ("conv",), "Gemm": ("linear", "mm", "matmul"), "Gather": ("embedding", "index"),
     "MatMul": ("linear", "mm", "matmul", "einsum", "bilinear"), "PRelu": ("prelu",), "Einsum": ("einsum", "bilinear"),
 }  # fmt: skip
-#: The last parts of paths that only parameters have, for exporters that write norms out.
+#: Last parts of paths that only parameters have, for exporters that decompose norms.
 _PARAMETERS = ("weight", "bias", "gamma", "beta", "kernel", "alpha", "scale")
-#: In which order a file stacks the gates of recurrent layers, as numbers of PyTorch's blocks.
+#: The order of gates in a file's recurrent layers, as indices of PyTorch's blocks.
 GATES: dict[str, tuple[int, ...]] = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 
 @dataclass
 class Binding:
-    """A slot of the graph that is filled from tensors of the model: one, or several that are put together."""
+    """A slot of the graph that is filled from tensors of the model: one, or several that are combined."""
 
     slot: int
     paths: tuple[str, ...]
@@ -63,46 +63,46 @@ class Found:
     names: list[str]
     change: str
     reason: str
-    #: The number of the first node that reads it, and the input there as hundredths.
+    #: The number of the first node that reads it, plus the input's index there in hundredths.
     order: float
 
 
 @dataclass
 class Plan:
-    """What becomes of the constants of a graph."""
+    """The decisions for the constants of a graph."""
 
     tensors: dict[str, Found] = field(default_factory=dict)
     bindings: list[Binding] = field(default_factory=list)
     host: list[Constant] = field(default_factory=list)
     ties: list[tuple[str, str]] = field(default_factory=list)
     splits: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
-    #: Other paths of parameters, those of the modules that share them, with the number of the node there.
+    #: Other paths of shared parameters, with the parameter's path and the number of the node there.
     aliases: dict[str, tuple[str, float]] = field(default_factory=dict)
-    #: Parameters that the exporter has noted, and that have no tensor in the file.
+    #: Parameters that the exporter noted, but that have no tensor in the file.
     missing: list[str] = field(default_factory=list)
 
 
 @dataclass
 class _Claim:
-    """What a use says of a constant: the path of the parameter, and why it is one."""
+    """The evidence of a use that a constant is a parameter: its path, and the reason."""
 
     path: str
     reason: str
     is_noted: bool
     #: ``"T"`` for a matrix that is transposed in the file, ``"reshaped"`` for one axis among others of length 1.
     change: str = ""
-    #: The path of the module that the use belongs to, where it is another one, and the number of the node.
+    #: The path of a shared parameter in the module of this use, if it differs, and the number of the node.
     alias: str = ""
     order: float = 0
 
 
 def transposed(x: Any) -> Any:
-    """A matrix with its axes exchanged."""
+    """The transposed matrix."""
     return shapes.permute_dims(x, (1, 0))
 
 
 class Planner:
-    """Decides what becomes of each constant."""
+    """Decides the role of each constant."""
 
     def __init__(
         self, compiled: Compiled, trainable: Sequence[str] | None, ties: str | Sequence[tuple[str, str]]
@@ -111,17 +111,17 @@ class Planner:
         self.trainable = trainable
         self.ties = ties
         self.plan = Plan()
-        #: Whether the file is of our own and says what each tensor is.
+        #: Whether the file is backburn's and states the role of each tensor.
         self.is_ours = any(naming.role_of(c.metadata) for c in compiled.constants)
         self.known = {naming.underlined(c.name): c.name for c in compiled.constants if not self._is_anonymous(c)}
         self.matched: set[str] = set()
         self.layers: dict[str, list[str]] = {}
 
     def run(self) -> Plan:
-        """The plan. Raises :class:`ArgumentError` for patterns that nothing matches and ties of what cannot be tied."""
+        """The plan. Raises :class:`ArgumentError` for patterns without a match and ties that are not possible."""
         constants = self.compiled.constants
         floats = [c for c in constants if c.is_float]
-        # Those that kept their names first: others may be views of them.
+        # Constants that kept their names first, since others may be copies of them.
         for constant in constants if self.is_ours else sorted(floats, key=self._is_anonymous):
             (self._ours if self.is_ours else self._float)(constant)
         for constant in constants:
@@ -139,7 +139,7 @@ class Planner:
         return self.plan
 
     def _is_anonymous(self, constant: Constant) -> bool:
-        """Whether an exporter made the name of a constant up."""
+        """Whether an exporter invented the name of a constant."""
         if self.is_ours:
             return not naming.role_of(constant.metadata)
         if not constant.is_initializer or naming.is_exporters(constant.name):
@@ -149,20 +149,20 @@ class Planner:
         return bool(noted) and "." not in constant.name and spelled not in noted and spelled not in buffers
 
     def _note_missing(self) -> None:
-        """Note the parameters without a tensor in the file: zeros that were left out, and what was folded."""
+        """Note the parameters without a tensor in the file: omitted zeros, and folded ones."""
         here = {naming.underlined(path) for path in (*self.plan.tensors, *self.plan.aliases)}
         here |= {naming.underlined(name) for found in self.plan.tensors.values() for name in found.names}
         for name, scopes in self.compiled.noted.items():
             if name not in here:
                 self.plan.missing.append(naming.path_of(name, scopes))
 
-    # ---- what a use says ----
+    # ---- evidence of uses ----
 
     def _claims(self, constant: Constant) -> list[tuple[Use, _Claim | None]]:
         return [(use, self._claim(constant, use)) for use in constant.uses]
 
     def _role(self, constant: Constant, use: Use) -> str | None:
-        """The name of a weight in a use; None where the use is of no weight."""
+        """The name of a weight in a use; None if the input is not a weight."""
         if use.operator == "Add" and use.step is not None:
             for slot in use.step.inputs:
                 maker = self.compiled.makers.get(slot)
@@ -173,7 +173,7 @@ class Planner:
         return ROLES.get(use.operator, {}).get(use.place)
 
     def _claim(self, constant: Constant, use: Use) -> _Claim | None:
-        """What one use says; None if it is of no weight."""
+        """The evidence of one use; None if it does not show a parameter."""
         called = naming.called_parameters(use.metadata)
         role = self._role(constant, use)
         own = naming.underlined(constant.name)
@@ -208,7 +208,7 @@ class Planner:
                 turned = use.operator == "MatMul" and use.place == 1 and constant.array.ndim == 2 and not use.through
                 return _Claim(f"{module}.{role}", where, False, "T" if turned else "")
             name = constant.name
-            if name.endswith(".weight_bias"):  # that of a batch norm which was folded into a convolution
+            if name.endswith(".weight_bias"):  # the bias of a batch norm folded into a convolution
                 name = f"{name.removesuffix('.weight_bias')}.bias"
             return _Claim(name, where, False)
         last = constant.name.rsplit(".", 1)
@@ -218,7 +218,7 @@ class Planner:
 
     @staticmethod
     def _change(constant: Constant, use: Use, target: str) -> str:
-        """How the file has a weight otherwise than PyTorch."""
+        """How the layout of a weight in the file differs from PyTorch's."""
         if use.through:
             return ""
         if constant.array.ndim == 2 and use.place == 1 and "linear" in target and not use.attributes.get("transB", 0):
@@ -229,13 +229,13 @@ class Planner:
 
     @staticmethod
     def _alias(called: list[str], use: Use, role: str | None) -> str:
-        """The path of a shared parameter in the module that a use belongs to."""
+        """The path of a shared parameter in the module of a use; empty if it is not shared."""
         module = naming.module_of(use.metadata)
         path = f"{module}.{role}"
         return path if module and role in ("weight", "bias") and naming.underlined(path) not in called else ""
 
     def _called_path(self, called: list[str], use: Use, role: str) -> str | None:
-        """The path of the parameter that a call has in the role of a use."""
+        """The path of the parameter that has the role of a use in its call."""
         fitting = [name for name in called if name.endswith(f"_{role}") or name == role]
         others = [name for name in called if name not in fitting]
         if role == "weight" and not fitting:
@@ -257,7 +257,7 @@ class Planner:
         return bool(found)
 
     def _ours(self, constant: Constant) -> None:
-        """Enter a constant of a file of our own, which says what it is."""
+        """Enter a constant of a file of backburn, which states its role."""
         role = naming.role_of(constant.metadata)
         is_parameter = role == "parameter" if self.trainable is None else role != "" and self._wanted(constant.name)
         if is_parameter and constant.is_float:
@@ -298,7 +298,7 @@ class Planner:
         self._split(constant, claims, groups)
 
     def _splits_by_module(self, constant: Constant, given: list[tuple[Use, _Claim]]) -> bool:
-        """Whether nodes share a constant only because an exporter has merged equal ones."""
+        """Whether nodes share a constant only because an exporter merged equal ones."""
         return (
             len(given) > 1
             and not any(claim.is_noted for _, claim in given)
@@ -310,7 +310,7 @@ class Planner:
     def _split(
         self, constant: Constant, claims: list[tuple[Use, _Claim | None]], groups: dict[str, list[tuple[Use, _Claim]]]
     ) -> None:
-        """Make several parameters of one constant, each for some of its uses."""
+        """Split one constant into several parameters, each for some of its uses."""
         parts = list(groups.values())
         if len(parts) == 1:  # no metadata: each node is one module
             parts = [[pair] for pair in parts[0]]
@@ -337,7 +337,7 @@ class Planner:
         self.plan.splits.append((constant.name, tuple(paths)))
 
     def _add(self, constant: Constant, slots: Iterable[int], claim: _Claim) -> str:
-        """Enter a parameter, or follow one that is there under the same path and has the same values."""
+        """Enter a parameter, or tie it to one with the same path and values."""
         array, assemble = constant.array, None
         if claim.change == "T":
             array, assemble = array.T, transposed
@@ -370,14 +370,14 @@ class Planner:
         self.plan.bindings += [Binding(slot, (path,), assemble) for slot in slots]
 
     def _free(self, path: str) -> str:
-        """A path that is not taken."""
+        """An unused path that begins with ``path``."""
         number = 2
         while f"{path}_{number}" in self.plan.tensors:
             number += 1
         return f"{path}_{number}"
 
     def _constant(self, constant: Constant, why: str) -> str:
-        """Keep a constant: on the host where shapes are made of it or where it is small, else as a buffer.
+        """Keep a constant: on the host if it is read there or small, else as a tensor of the model.
 
         Returns its path, which is empty on the host.
         """
@@ -400,7 +400,7 @@ class Planner:
     # ---- recurrent layers ----
 
     def _stack(self, constant: Constant) -> bool:
-        """Enter the weights of PyTorch's recurrent layer that a constant is stacked of; whether it is."""
+        """Enter the weights of PyTorch's recurrent layer that are stacked in a constant. Returns whether they are."""
         if len(constant.uses) != 1 or constant.uses[0].operator not in GATES or constant.uses[0].through:
             return False
         use = constant.uses[0]
@@ -444,7 +444,7 @@ class Planner:
     # ---- ties ----
 
     def _tie(self) -> None:
-        """Tie parameters that are equal up to transposition, where no exporter has noted that they are two."""
+        """Tie parameters that are equal up to transposition, unless an exporter noted both."""
         tensors = self.plan.tensors
         if self.ties == "auto" and self.is_ours:
             pairs = list[tuple[str, str]]()
@@ -457,7 +457,7 @@ class Planner:
                     continue
                 if found.array.size < 4 or _is_uniform(found.array):
                     continue
-                # Transposing moves neither the first element nor the last.
+                # Transposing keeps the first and the last element.
                 ends = found.array[0, 0].item(), found.array[-1, -1].item()
                 others = near.setdefault((*sorted(found.array.shape), *ends), [])
                 for other in others:
@@ -485,7 +485,7 @@ class Planner:
             self._follow(first, second)
 
     def _follow(self, first: str, second: str) -> None:
-        """Let what is known of a path be known of another one, which it is tied to."""
+        """Replace the path ``second`` by ``first``, which it is tied to."""
         plan = self.plan
         plan.splits = [(name, tuple(first if p == second else p for p in paths)) for name, paths in plan.splits]
         plan.ties = [(first if path == second else path, name) for path, name in plan.ties]
@@ -501,7 +501,7 @@ class Planner:
 
 
 class _Reshaped:
-    """Gives a vector the axes of length 1 that a file has."""
+    """Adds the axes of length 1 that a vector has in the file."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -511,7 +511,7 @@ class _Reshaped:
 
 
 class _Stack:
-    """Puts the weights of PyTorch's recurrent layer together as a file has them."""
+    """Stacks the weights of PyTorch's recurrent layer as in the file."""
 
     def __init__(self, order: tuple[int, ...], size: int, directions: int) -> None:
         self.order = order
@@ -536,17 +536,17 @@ def _redirect(step: Step, place: int, slot: int) -> None:
 
 
 def _first(constant: Constant) -> float:
-    """Where a constant is read first."""
+    """The position of the first read of a constant."""
     return min((use.order + use.place / 100 for use in constant.uses), default=0.0)
 
 
 def _is_one_axis(array: NDArray[Any]) -> bool:
-    """Whether at most one axis has another length than 1."""
+    """Whether at most one axis has a length other than 1."""
     return sum(n != 1 for n in array.shape) <= 1
 
 
 def _is_uniform(array: NDArray[Any]) -> bool:
-    """Whether an array has one value throughout."""
+    """Whether all elements of an array are equal."""
     if array.size == 0:
         return True
     first = array[(0,) * array.ndim]
@@ -565,10 +565,10 @@ def _relation(x: NDArray[Any], y: NDArray[Any]) -> bool | None:
 
 
 def _same(x: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Whether two arrays have the same values; most that differ do so in the first row."""
+    """Whether two arrays are equal; the first row is compared first, since most differ there."""
     return bool(np.array_equal(x[:1], y[:1]) and np.array_equal(x, y))
 
 
 def segments(path: str, taken: Callable[[str], bool]) -> tuple[str, ...]:
-    """The attributes on the way to a path, with an underline after those that a module needs itself."""
+    """The attributes on the way to a path, with an underscore after names that a module uses."""
     return tuple(f"{part}_" if taken(part) else part for part in path.split(".") if part) or ("tensor",)

@@ -1,7 +1,7 @@
 """Reading models: files, bytes and protocol buffers, and the tensors in them.
 
-A file is data of somebody else: sizes are checked before anything is allocated, and data outside of the file are read
-only from ordinary files of its own folder (:func:`backburn.base.foreign_files.inside`).
+Files are untrusted: sizes are checked before anything is allocated, and external data is read only from ordinary files
+in the model's folder (:func:`backburn.base.foreign_files.inside`).
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from backburn.base.regular import open_regular
 from backburn.io.weights.mapped import MappedFile
 from backburn.onnx.dtypes import BY_VALUE, NAMES, NARROW, WITHOUT, named
 
-#: The field that holds the numbers of a data type which are not in ``raw_data``.
+#: The field for values that are not in ``raw_data``, by data type.
 _FIELDS = {
     **dict.fromkeys((1,), "float_data"),
     **dict.fromkeys((11,), "double_data"),
     **dict.fromkeys((7,), "int64_data"),
     **dict.fromkeys((12, 13), "uint64_data"),
 }
-#: The largest file that a protocol buffer can be.
+#: The largest protocol buffer, in bytes.
 _LARGEST = 2**31 - 1
 _EXTERNAL = 1
-#: NumPy has no arrays of so many elements, also where one of the lengths is 0.
+#: NumPy has no arrays of this many elements, even if one of the lengths is 0.
 _TOO_LARGE = 2**56
 
 
 @dataclass
 class Model:
-    """A model as read: the protocol buffer, where it is from, and the files beside it."""
+    """A model as read: the protocol buffer, its origin, and the external files."""
 
     proto: Any
     where: str
@@ -47,16 +47,16 @@ class Model:
     files: dict[Path, MappedFile] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Close the files beside it."""
+        """Close the external files."""
         for file in self.files.values():
             file.close()
         self.files.clear()
 
 
 def read_model(source: Any) -> Model:
-    """The model of a path, of bytes or of a ``ModelProto``.
+    """The model from a path, bytes or a ``ModelProto``.
 
-    Raises :class:`FileFormatError` for what is not an ONNX model, FileNotFoundError if there is no file, and
+    Raises :class:`FileFormatError` for anything but an ONNX model, FileNotFoundError if there is no file, and
     :class:`ArgumentError` for other objects.
     """
     import onnx
@@ -89,7 +89,7 @@ def _parsed(data: bytes, where: str) -> Any:
 
 
 def _checked(proto: Any, where: str) -> Any:
-    """A model whose names are all text. Where they are not UTF-8, protocol buffers give bytes instead."""
+    """A model, after checking that all names are text: protocol buffers return bytes for what is not UTF-8."""
     functions = [(function.node, _names_of_function(function)) for function in proto.functions]
     imports = [entry.domain for entry in proto.opset_import]
     for name in _texts(proto.graph.node, [*_names_of_graph(proto.graph), *imports]):
@@ -106,7 +106,7 @@ def _check_text(name: object, where: str) -> None:
 
 
 def _texts(nodes: Any, names: list[Any]) -> Iterator[Any]:
-    """The names and texts of nodes, and of the graphs inside of them, after others that are given."""
+    """The given names, then all names and texts of nodes and their graphs."""
     yield from names
     for node in nodes:
         yield from (node.op_type, node.name, node.domain, *node.input, *node.output)
@@ -135,17 +135,17 @@ def _names_of_function(function: Any) -> list[Any]:
 
 
 def data_type(tensor: Any, where: str) -> str:
-    """The name of a tensor's data type, which has to be one that is held here."""
+    """The name of a tensor's data type. Raises :class:`Unsupported` if tensors cannot hold it."""
     name = NAMES.get(tensor.data_type)
     if name is None or name in WITHOUT:
-        raise Unsupported(f"{where} holds {named(tensor.data_type)}, for which there are no tensors here")
+        raise Unsupported(f"{where} holds {named(tensor.data_type)}, which tensors here cannot hold")
     return name
 
 
 def read_tensor(model: Model, tensor: Any, where: str = "") -> tuple[NDArray[Any], str]:
-    """The numbers of a ``TensorProto``, and the name of their data type in the file.
+    """The values of a ``TensorProto``, and the name of their data type in the file.
 
-    Raises :class:`FileFormatError` where the data do not have the size that the dims say.
+    Raises :class:`FileFormatError` if the size of the data does not match the dims.
     """
     where = where or f"{model.where}: the tensor {quoted(tensor.name)}"
     name = data_type(tensor, where)
@@ -155,7 +155,7 @@ def read_tensor(model: Model, tensor: Any, where: str = "") -> tuple[NDArray[Any
     if math.prod(max(n, 1) for n in shape) >= _TOO_LARGE:
         raise FileFormatError(f"{where} has dims {list(shape)}, which no memory holds")
     if tensor.HasField("segment"):
-        raise FileFormatError(f"{where} is a segment, which files of ONNX do not have any more")
+        raise FileFormatError(f"{where} is a segment, which ONNX files no longer have")
     count = math.prod(shape)
     bits = _bits(name)
     length = -(-count * bits // 8)
@@ -179,7 +179,7 @@ def _bits(name: str) -> int:
 
 
 def _host_dtype(name: str) -> Any:
-    """NumPy's dtype of a data type, of ml_dtypes for those that NumPy lacks."""
+    """NumPy's dtype of a data type; that of ml_dtypes if NumPy lacks it."""
     if name in BY_VALUE or name == "bfloat16":
         import ml_dtypes
 
@@ -188,7 +188,7 @@ def _host_dtype(name: str) -> Any:
 
 
 def _decoded(raw: NDArray[np.uint8], name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The numbers of little-endian bytes."""
+    """The values in little-endian bytes."""
     if name in NARROW:
         kind, least, _ = NARROW[name]
         width = int(name[-1])
@@ -212,7 +212,7 @@ def _decoded(raw: NDArray[np.uint8], name: str, shape: tuple[int, ...]) -> NDArr
 
 
 def _listed(tensor: Any, name: str, shape: tuple[int, ...], where: str) -> NDArray[Any]:
-    """The numbers of a typed list."""
+    """The values of a typed list."""
     numbers = getattr(tensor, _FIELDS.get(tensor.data_type, "int32_data"))
     count = math.prod(shape)
     bits = _bits(name)
@@ -229,13 +229,11 @@ def _listed(tensor: Any, name: str, shape: tuple[int, ...], where: str) -> NDArr
 
 
 def _external(model: Model, tensor: Any, length: int, where: str) -> NDArray[np.uint8]:
-    """The bytes of a tensor that lies in a file beside the model."""
+    """The bytes of a tensor in an external file."""
     given: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
     location = given.get("location", "")
     if model.folder is None:
-        raise ArgumentError(
-            f"{where} lies in the file {quoted(location)}, which only a model that is loaded by its path can have"
-        )
+        raise ArgumentError(f"{where} is in the file {quoted(location)}: load the model by its path")
     parts = Path(location).parts
     if not parts or Path(location).is_absolute() or ".." in parts or "\\" in location or "\0" in location:
         raise FileFormatError(f"{where} lies in {quoted(location)}, which is not a path inside the model's folder")
@@ -264,7 +262,7 @@ def _external(model: Model, tensor: Any, length: int, where: str) -> NDArray[np.
 
 
 def read_sparse(model: Model, sparse: Any, most: int) -> tuple[NDArray[Any], str]:
-    """The numbers of a ``SparseTensorProto``, of at most ``most`` elements, with its zeros."""
+    """The values of a ``SparseTensorProto`` of at most ``most`` elements, as a dense array."""
     where = f"{model.where}: the sparse tensor {quoted(sparse.values.name)}"
     values, name = read_tensor(model, sparse.values, where)
     indices, _ = read_tensor(model, sparse.indices, where)
@@ -272,7 +270,7 @@ def read_sparse(model: Model, sparse: Any, most: int) -> tuple[NDArray[Any], str
     if any(n < 0 for n in shape) or math.prod(max(n, 1) for n in shape) > most:
         raise FileFormatError(f"{where} has dims {list(shape)}; Limits(elements=...) allows {most} elements")
     if indices.dtype.kind not in "iu" or values.ndim != 1 or indices.ndim not in (1, 2) or len(indices) != len(values):
-        raise FileFormatError(f"{where}: {list(values.shape)} values at {list(indices.shape)} places")
+        raise FileFormatError(f"{where}: {list(values.shape)} values at {list(indices.shape)} indices")
     lengths = shape if indices.ndim == 2 else (math.prod(shape),)
     places = indices.reshape(len(values), -1)
     if places.shape[1] != len(lengths) or (places < 0).any() or (places >= np.asarray(lengths, np.int64)).any():

@@ -1,9 +1,9 @@
-"""Handlers: the functions that compute operators of ONNX with functions of backburn.
+"""Handlers: the functions that compute ONNX operators with functions of backburn.
 
 A handler's signature is its declaration. Positional parameters are the inputs, and their annotations say what the
-handler takes: ``Tensor``, ``Host`` for numbers that it reads as a NumPy array (axes, shapes), ``Value`` for anything.
-Keyword parameters are the attributes that it reads; an attribute that no parameter has is refused, not ignored. Two
-keywords are not attributes: ``call``, what is known of the node (:class:`Call`), and ``run``, the running call of the
+handler takes: ``Tensor``, ``Host`` for values that it reads as a NumPy array (axes, shapes), ``Value`` for anything.
+Keyword parameters are the attributes that it reads; an attribute without a parameter is refused, not ignored. Two
+keywords are not attributes: ``call``, which describes the node (:class:`Call`), and ``run``, the running call of the
 model (:class:`backburn.onnx.graph.Run`).
 """
 
@@ -23,26 +23,26 @@ Value: TypeAlias = Any
 
 
 class UseBody(Exception):
-    """A handler has no way for an option: the standard's own function body is tried, else ``Unsupported`` is raised."""
+    """A handler does not support an option: use the standard's function body, or raise ``Unsupported`` without one."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a handler may know of its node, beside inputs and attributes."""
+    """What a handler can know about its node besides inputs and attributes."""
 
     operator: str
     opset: int
-    #: How many outputs the node has, with those at the end left out that nothing reads.
+    #: The number of outputs, without unnamed ones at the end.
     outputs: int
-    #: The name of the scope in which the node stands, for what has to differ between nodes, such as seeds.
+    #: The name of the node or of its first output.
     name: str
-    #: The keys of what is noted at the node.
+    #: The keys of the node's metadata.
     notes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Handler:
-    """A handler and what its signature says."""
+    """A handler and its declaration."""
 
     function: Callable[..., Any]
     #: For each input ``"Tensor"``, ``"Host"`` or ``"Value"``; the last stands for all that follow, if ``variadic``.
@@ -54,18 +54,18 @@ class Handler:
     wants_run: bool
 
     def kind(self, place: int) -> str:
-        """What the input at a place is taken as."""
+        """How the handler takes an input."""
         return self.kinds[min(place, len(self.kinds) - 1)] if self.kinds else "Value"
 
 
-#: For each operator the handlers with the opset from which on they compute it, newest first.
+#: The handlers of each operator with the first opset that they compute, newest first.
 _HANDLERS: dict[str, list[tuple[int, Handler]]] = {}
-#: Functions that compute operators on the host, where all inputs are there.
+#: Functions that compute operators on the host if all inputs are there.
 _ON_HOST: dict[str, Handler] = {}
 
 
 def operator(*names: str, since: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function as the handler of operators, from an opset on."""
+    """Register a function as the handler of operators, from an opset on."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         handler = _described(function)
@@ -79,7 +79,7 @@ def operator(*names: str, since: int = 1) -> Callable[[Callable[..., Any]], Call
 
 
 def on_host(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function that computes operators on the host, or returns NotImplemented for what is too large there."""
+    """Register a function that computes operators on the host, or returns NotImplemented for large results."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

@@ -1,4 +1,4 @@
-"""What :func:`backburn.onnx.load` made of a file: parameters, constants, ties and operators."""
+"""How :func:`backburn.onnx.load` used a file: parameters, constants, ties and operators."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from backburn.base.foreign import printable
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a file, and what became of it.
+    """A tensor of a file, and its role in the model.
 
     ``path`` is its name in the model, ``names`` are the initializers of the file that it came from, ``role`` is
-    ``"parameter"``, ``"buffer"`` or ``"constant"``, ``change`` says how the file has it otherwise (``"T"``:
+    ``"parameter"``, ``"buffer"`` or ``"constant"``, ``change`` says how its layout in the file differs (``"T"``:
     transposed, ``"stacked"``: with the other weights of a recurrent layer), and ``reason`` why it has its role.
     """
 
@@ -27,13 +27,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class OnnxReport:
-    """What became of a file: ``str(report)`` is a table of it.
+    """How a file was loaded; ``str(report)`` is a table.
 
     ``parameters``, ``buffers`` and ``constants`` are entries of tensors. ``ties`` are pairs of a parameter's path and
     an initializer that follows it, ``splits`` pairs of an initializer and the paths of the parameters that it became.
-    ``missing`` are the paths of parameters that the exporter has noted and that have no tensor in the file: biases that
-    are zero and were left out, and what was folded into other constants. ``renamed`` are the initializers whose names
-    are not paths, with their paths here, and ``operators`` the number of nodes of each operator.
+    ``missing`` are the paths of parameters that the exporter noted, but that have no tensor in the file: omitted zero
+    biases, and parameters folded into other constants. ``renamed`` are the initializers whose names are not paths, with
+    their paths here, and ``operators`` the number of nodes of each operator.
     """
 
     parameters: tuple[Entry, ...] = ()

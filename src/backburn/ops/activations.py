@@ -29,7 +29,7 @@ SELU_SCALE = 1.0507009873554804934193349852946
 #: The tanh form of GELU (Hendrycks and Gimpel, 2016) is ``x * sigmoid(LINEAR * x + CUBIC * x ** 3)``.
 GELU_LINEAR = 2.0 * math.sqrt(2.0 / math.pi)
 GELU_CUBIC = GELU_LINEAR * 0.044715
-#: From here on the normal distribution's mass above is 0 in every dtype.
+#: From here on the upper tail of the normal distribution is 0 in every dtype.
 GELU_ZERO = 40.0
 #: From here on the sigmoid above is 0 or 1 in every dtype, and its derivative 0.
 GELU_FLAT = 32.0
@@ -49,14 +49,14 @@ def split_halves(k: Any, x: Any, axis: int) -> tuple[Any, Any]:
 
 
 def _exact(operation: str, approximate: str) -> bool:
-    """Whether GELU is meant in its exact form."""
+    """Whether ``approximate`` selects the exact form of GELU."""
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f"{operation}: approximate is 'none' or 'tanh', not {approximate!r}")
     return approximate == "none"
 
 
 def _gelu_gate(k: Any, x: Any) -> Any:
-    """The sigmoid by which the tanh form of GELU multiplies."""
+    """The sigmoid in the tanh form of GELU."""
     return k.sigmoid(k.mul(x, k.add(k.mul(k.square(x), GELU_CUBIC), GELU_LINEAR)))
 
 
@@ -114,7 +114,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def sigmoid_slope(self: Any, grad: F, x: F, /) -> F:
         """``grad`` times the slope of :meth:`sigmoid` at ``x``, ``sigmoid(x) * sigmoid(-x)``, accurate at both ends.
 
-        The result of :meth:`sigmoid` does not tell it: that is 1 from 17 on in float32.
+        It cannot be computed from the result of :meth:`sigmoid`, which is 1 from 17 on in float32.
         """
         power = self.exp(self.neg(self.abs(x)))
         above = self.add(power, 1.0)
@@ -130,8 +130,8 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def tanh_slope(self: Any, grad: F, x: F, y: F, /) -> F:
         """``grad`` times the derivative of :meth:`tanh` at ``x``, where ``y`` is its result: ``1 - y ** 2``.
 
-        As ``exp(-2 * abs(x)) * (1 + abs(y)) ** 2`` it is accurate at both ends, where ``y`` rounds to -1 or 1. As a
-        function it depends on ``y`` alone, through which its derivatives follow.
+        Computed as ``exp(-2 * abs(x)) * (1 + abs(y)) ** 2``, it is accurate at both ends, where ``y`` rounds to -1 or
+        1. It is differentiated as a function of ``y`` alone.
         """
         return self.mul(grad, self.mul(self.exp(self.mul(self.abs(x), -2.0)), self.square(self.add(self.abs(y), 1.0))))
 
@@ -280,7 +280,7 @@ class Activations(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def gelu_backward(self: Any, grad: F, x: F, /, approximate: str) -> F:
-        """The gradient of :meth:`gelu`, that of the form which ``approximate`` names."""
+        """The gradient of :meth:`gelu`, in the form that ``approximate`` names."""
         wide = upcast_half(self, x)
         if _exact("gelu_backward", approximate):
             wide = self.clip(wide, -GELU_ZERO, GELU_ZERO)

@@ -19,12 +19,12 @@ from backburn.ops.types import B, F, I, Q
 
 
 def grad_zero_x(k: Any, x_shape: tuple[int, ...], x_dtype: Any) -> Any:
-    """The gradient of ``x`` in an operation that does not change with it almost everywhere."""
+    """The gradient of ``x`` in an operation that is piecewise constant in it: 0."""
     return k.zeros(x_shape, x_dtype)
 
 
 def grad_zero_y(k: Any, y_shape: tuple[int, ...], y_dtype: Any) -> Any:
-    """The gradient of ``y`` in an operation that does not change with it almost everywhere."""
+    """The gradient of ``y`` in an operation that is piecewise constant in it: 0."""
     return k.zeros(y_shape, y_dtype)
 
 
@@ -34,7 +34,7 @@ def grad_winner(k: Any, g: Any, loses: Any, ties: Any) -> Any:
 
 
 def numbers_first(k: Any, choose: Any, x: Any, y: Any) -> Any:
-    """``choose(x, y)`` with the other operand in the place of one that is NaN."""
+    """``choose(x, y)``, with an operand that is NaN replaced by the other."""
     x, y = both_tensors(k, x, y)
     if k.dtype(x).kind == "int":
         return choose(x, y)
@@ -42,7 +42,7 @@ def numbers_first(k: Any, choose: Any, x: Any, y: Any) -> Any:
 
 
 def grad_number(k: Any, g: Any, x: Any, y: Any, loses: Any) -> Any:
-    """The gradient of :func:`grad_winner` for an operand that loses also where it is NaN."""
+    """:func:`grad_winner` for an operand that also loses where it is NaN."""
     x, y = both_tensors(k, x, y)
     return grad_winner(k, g, k.logical_or(loses(x, y), k.not_equal(x, x)), k.equal(x, y))
 

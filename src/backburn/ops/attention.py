@@ -1,4 +1,4 @@
-"""Sequences: tables of vectors, attention.
+"""Embedding tables and attention.
 
 16-bit floats are computed in float32. ``scaled_dot_product_attention_backward`` is the gradient of the operation
 before it as one operation; it has no gradient rule: further derivatives follow from its body.
@@ -99,7 +99,7 @@ def softmax_weights(k: Any, scores: Any) -> Any:
 
 
 def is_padding(k: Any, indices: Any, weight_shape: tuple[int, ...], padding_idx: int) -> Any:
-    """A mask of the indices that mean padding (also counted from the end), in the rank of the rows."""
+    """A mask of the indices that mean padding (also counted from the end), which broadcasts to the rows."""
     found = k.equal(k.remainder(indices, weight_shape[0]), padding_idx % weight_shape[0])
     return k.reshape(found, (*indices.shape, *[1] * (len(weight_shape) - 1)))
 
@@ -126,7 +126,7 @@ def grad_attention(
     softcap: float | None,
     needs: Needs,
 ) -> tuple[Any, ...]:
-    """The gradients of queries, keys and values by one operation; a float mask gets the gradient of the scores."""
+    """The gradients of queries, keys and values in one operation; a float mask gets the gradient of the scores."""
     grad_query, grad_key, grad_value = k.scaled_dot_product_attention_backward(
         g, query, key, value, mask, keep, out, causal, scale, dropout, softcap
     )
@@ -161,7 +161,7 @@ def tangent_embedding(k: Any, t: Any, indices: Any, padding_idx: int | None) -> 
 
 
 class Attention(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
-    """Tables of vectors, attention."""
+    """Embedding tables and attention."""
 
     @operation(kinds="F", shape=_embedding_shape, like=("weight",), differentiable=True)
     def embedding(self: Any, weight: F, indices: I, /, padding_idx: int | None = None) -> F:

@@ -1,4 +1,4 @@
-"""Complex numbers: their parts, and what is made of these.
+"""Complex numbers and their parts.
 
 Complex primitives are float primitives of another dtype. Cotangents of the contract are bilinear: the derivative of a
 real ``L`` along ``t`` is the real part of the sum of cotangent times ``t``. The rule of a holomorphic operation is then
@@ -25,13 +25,13 @@ def without_complex(name: str) -> NoReturn:
 
 
 def turned(k: Any, p: Any, part: Any, x: Any) -> Any:
-    """``i p part / |x|``: the phase ``p`` of ``x`` turned by a step ``part`` along the circle; 0 where ``x`` is 0."""
+    """``i p part / |x|``: how the phase ``p`` changes as ``x`` moves by ``part`` perpendicular to itself; 0 at 0."""
     step = k.div(part, nonzero_divisor(k, k.modulus(x)))
     return k.mul(p, k.complex(k.zeros(step.shape, k.dtype(step)), step))
 
 
 def grad_phase(k: Any, g: Any, x: Any, out: Any) -> Any:
-    """The gradient of the phase, whose own change is perpendicular to it."""
+    """The gradient of the phase, which only changes perpendicular to itself."""
     return turned(k, k.conj(out), k.imag(k.mul(g, out)), x)
 
 

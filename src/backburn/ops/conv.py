@@ -34,7 +34,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def check_window(rank: int, stride: Shape, padding: Pairs, dilation: Shape) -> None:
-    """Refuse options that are not one for each of ``rank`` axes, or out of range."""
+    """Raise for options out of range, or without one entry for each of ``rank`` axes."""
     if not len(stride) == len(padding) == len(dilation) == rank:
         raise ArgumentError(
             f"stride {list(stride)}, padding {list(padding)} and dilation {list(dilation)} need one entry for each of "
@@ -80,7 +80,7 @@ def _check_ranks(x: Shape, weight: Shape) -> None:
 
 
 def check_bias(bias: Shape | None, channels: int) -> None:
-    """Refuse a bias that is not one number for each of the output channels."""
+    """Raise unless the bias has one element for each output channel."""
     if bias is not None and bias != (channels,):
         raise ShapeError(f"the bias must have the {channels} output channels, not the shape {list(bias)}")
 
@@ -161,7 +161,7 @@ def offsets(size: Shape) -> Iterator[Shape]:
 
 
 def window_slices(offset: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
-    """The slices of the positions at which windows have their element ``offset``."""
+    """The slices that select element ``offset`` of every window."""
     starts = [o * spacing for o, spacing in zip(offset, dilation, strict=True)]
     return tuple(slice(s, s + (n - 1) * step + 1, step) for s, n, step in zip(starts, counts, stride, strict=True))
 
@@ -172,13 +172,13 @@ def zero_padded(k: Any, x: Any, padding: Pairs) -> Any:
 
 
 def unpadded(k: Any, x: Any, places: Shape, padding: Pairs) -> Any:
-    """``x`` without its padding: these ``places`` of it."""
+    """``x`` without its padding; ``places`` are the lengths of its spatial axes."""
     inner = tuple(slice(before, before + n, 1) for n, (before, _) in zip(places, padding, strict=True))
     return k.slice(x, (*full_slices(*x.shape[:2]), *inner))
 
 
 def _element(k: Any, weight: Any, offset: Shape, groups: int) -> Any:
-    """One element of every window of the weight, as a matrix for each group."""
+    """The weights of one window element, as a matrix for each group."""
     rows, columns = weight.shape[:2]
     part = k.slice(weight, (*full_slices(rows, columns), *(slice(o, o + 1, 1) for o in offset)))
     return k.reshape(part, (groups, rows // groups, columns))
@@ -195,7 +195,7 @@ def with_bias(k: Any, y: Any, bias: Any) -> Any:
 
 
 def uncovered_counts(places: Shape, size: Shape, stride: Shape, padding: Pairs, dilation: Shape) -> Shape:
-    """The number of padded places at the end of each axis that no window reaches."""
+    """The number of padded elements at the end of each axis that no window reaches."""
     return tuple(
         (n + before + after - window_reach(width, spacing)) % step
         for n, width, step, (before, after), spacing in zip(places, size, stride, padding, dilation, strict=True)
@@ -203,15 +203,15 @@ def uncovered_counts(places: Shape, size: Shape, stride: Shape, padding: Pairs, 
 
 
 def grad_bias(k: Any, g: Any) -> Any:
-    """The gradient of the bias: the sum over examples and places."""
+    """The gradient of the bias: the sum over examples and positions."""
     return k.sum(g, (0, *range(2, len(g.shape))), False)
 
 
 def grad_conv_x(
     k: Any, g: Any, x_shape: Shape, weight: Any, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> Any:
-    """The gradient of the input: each window's gradient, at the window's place."""
-    if 0 in x_shape[2:]:  # windows of the padding alone
+    """The gradient of the input: each window's gradient, at the window's position."""
+    if 0 in x_shape[2:]:  # all windows lie in the padding
         return k.zeros(x_shape, k.dtype(g))
     rest = uncovered_counts(x_shape[2:], weight.shape[2:], stride, padding, dilation)
     return k.conv_transpose(g, weight, None, stride, padding, rest, dilation, groups)
@@ -280,7 +280,7 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The gradient of a convolution with respect to its input, plus ``bias``: each element of ``x`` adds a window.
 
         ``weight`` has the shape ``(inputs, outputs / groups, *window)``. An axis of length ``n`` becomes one of length
-        ``(n - 1) * stride + dilation * (m - 1) + 1 + output_padding``, from which ``padding`` is cut.
+        ``(n - 1) * stride + dilation * (m - 1) + 1 + output_padding``, from which ``padding`` is removed.
         ``output_padding``, below ``stride``, selects one of the lengths that the convolution maps to ``n``.
         """
         dtype, (examples, channels), given = self.dtype(x), x.shape[:2], x.shape[2:]
@@ -333,7 +333,7 @@ class Conv(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         padded, count = zero_padded(self, upcast_half(self, x), padding), math.prod(counts)
 
         def by_group(t: Any, channels: int, last: bool) -> Any:
-            """A matrix for each group, of its channels and all windows of all examples (which are ``last``)."""
+            """A matrix for each group: channels by windows of all examples if those are ``last``, else transposed."""
             split = self.reshape(t, (examples, groups, channels // groups, count))
             axes, shape = (1, 2, 0, 3), (groups, channels // groups, examples * count)
             if not last:

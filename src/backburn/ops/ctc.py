@@ -47,7 +47,7 @@ def ctc_shape(
 
 
 class Lattice:
-    """The labels with blanks between them, and the log-probabilities of what each emits at each step."""
+    """The labels with blanks between them, and the log-probability of each at each step."""
 
     def __init__(self, k: Any, log_probs: Any, targets: Any, target_lengths: Any, blank: int) -> None:
         self.k = k
@@ -55,7 +55,7 @@ class Lattice:
         labels = targets.shape[1]
         number = k.reshape(k.arange(0, labels, 1, int64), (1, labels))
         used = k.less(number, k.reshape(target_lengths, (examples, 1)))
-        named = k.where(k.less(targets, 0), classes, targets)  # no label counts from the end
+        named = k.where(k.less(targets, 0), classes, targets)  # labels are not counted from the end
         named = k.where(used, named, blank)
         blanks = k.full((examples, labels), blank, int64)
         pairs = k.reshape(k.stack([blanks, named], 2), (examples, 2 * labels))
@@ -74,11 +74,11 @@ class Lattice:
         self.ends = k.where(k.logical_or(k.equal(place, ends), last), self.full(0.0), IMPOSSIBLE)
 
     def full(self, value: float) -> Any:
-        """``value`` for each place of each example."""
+        """``value`` for each position of each example."""
         return self.k.full(tuple(self.names.shape), value, self.dtype)
 
     def moved(self, x: Any, by: int, fill: Any) -> Any:
-        """``x`` moved ``by`` places to the right, or to the left for a negative number."""
+        """``x`` shifted ``by`` positions to the right, or to the left if negative."""
         k, (examples, length) = self.k, x.shape
         edge = k.full((examples, min(abs(by), length)), fill, k.dtype(x))
         if by > 0:
@@ -86,7 +86,7 @@ class Lattice:
         return k.concat([slice_axis(k, x, 1, min(-by, length), length), edge], 1)
 
     def step(self, t: int) -> Any:
-        """The log-probability that each place emits at step ``t``."""
+        """The log-probability of each position's label at step ``t``."""
         return index_axis(self.k, self.emitted, 0, t)
 
     def added(self, *terms: Any) -> Any:
@@ -94,7 +94,7 @@ class Lattice:
         return self.k.logsumexp(self.k.stack(terms, 0), (0,), False)
 
     def forward(self, input_lengths: Any) -> list[Any]:
-        """For each step, and after the last, the log-probability of all partial alignments that end at each place."""
+        """After each step, the log-probability of all partial alignments that end at each position."""
         k, steps = self.k, self.emitted.shape[0]
         first = k.reshape(k.equal(k.arange(0, self.length, 1, int64), 0), (1, self.length))
         now = k.where(first, self.full(0.0), IMPOSSIBLE)  # before the first step, on the first blank
@@ -107,7 +107,7 @@ class Lattice:
         return [*found[1:], now] if steps else [now]
 
     def backward(self, input_lengths: Any) -> list[Any]:
-        """For each step, the log-probability of all paths from each place to the end."""
+        """For each step, the log-probability of all paths from each position to the end."""
         k, steps = self.k, self.emitted.shape[0]
         now, found = self.ends, [self.ends]
         for t in range(steps - 1, 0, -1):
@@ -137,7 +137,7 @@ def _is_active(k: Any, t: int, input_lengths: Any) -> Any:
 def lattice_loss(
     kind: type[Lattice], k: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int
 ) -> Any:
-    """The losses, by a kind of lattice."""
+    """The losses, computed by a class of lattices."""
     input_lengths = _check_lengths(k, input_lengths, log_probs.shape[0])
     target_lengths = _check_lengths(k, target_lengths, targets.shape[1])
     lattice = kind(k, upcast_half(k, log_probs), targets, target_lengths, blank)
@@ -150,7 +150,7 @@ def lattice_gradient(
     kind: type[Lattice], k: Any, grad: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any,
     blank: int,
 ) -> Any:  # fmt: skip
-    """The gradient of the losses, by a kind of lattice."""
+    """The gradient of the losses, computed by a class of lattices."""
     shape, dtype = log_probs.shape, k.dtype(log_probs)
     if 0 in shape:
         return k.zeros(shape, dtype)

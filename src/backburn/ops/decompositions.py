@@ -6,18 +6,18 @@ floats are computed in float32. Where the definition leaves a choice, it is fixe
 * in ``lu`` the pivot is the first of the largest elements;
 * in ``qr`` the diagonal of R is not negative;
 * in ``eigh``, ``eig`` and ``svd`` (for the left vectors) the sign or phase of each vector is such that the first of its
-  elements whose absolute value is at least three tenths of the largest is positive; so that functions of complex
-  vectors have derivatives, whether they depend on the phase or not.
+  elements whose absolute value is at least three tenths of the largest is positive; so functions of complex vectors
+  have derivatives even if they depend on the phase.
 
 ``cholesky`` and ``eigh`` decompose the symmetric part ``(x + x.T) / 2`` of any matrix, so that gradients are symmetric;
 of complex matrices it is the Hermitian part, and ``.T`` means the adjoint.
 An operation that has no result for a matrix raises a :class:`LinearAlgebraError`.
 
 Vectors of equal eigenvalues or singular values are not determined, and have no derivative. Where the cotangent of such
-a vector is not 0, the gradient is NaN: a function of values and vectors that is smooth all the same, as ``v @
-diag(f(w)) @ v.T`` is, has a derivative that does not follow from its cotangents. Gradients of equal values alone are
-those of their sum, and where the cotangents of equal vectors are 0, the vectors count for nothing. The polar factor
-``u @ vh`` divides by sums of values only: its gradient is right wherever they are not 0.
+a vector is not 0, the gradient is NaN: even if a function of values and vectors is smooth, such as ``v @ diag(f(w)) @
+v.T``, its derivative does not follow from its cotangents. Gradients of equal values alone are those of their sum;
+vectors of equal values whose cotangents are 0 are ignored. The gradient of the polar factor ``u @ vh`` divides only by
+sums of values, and is correct wherever these are not 0.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``u``, ``s`` and ``vh`` whose product ``(u * s) @ vh`` is ``x``; ``s`` is in descending order.
 
         ``u`` has as many columns, and ``vh`` as many rows, as the shorter side of ``x``; with ``full`` they are square.
-        In each column of ``u`` the first element of at least three tenths of the largest one's size is positive, and
-        the row of ``vh`` turns with it (by the conjugate); so it is in the rows of ``vh`` that only ``full`` adds.
+        In each column of ``u`` the first element of at least three tenths of the largest one's size is positive, which
+        fixes the sign or phase of the row of ``vh``. The same holds for the rows of ``vh`` that only ``full`` adds.
         The gradient of the sum of equal values is correct; for that of their vectors, see the module. For the vectors
         that only ``full`` adds, it is correct for functions of the space that they span.
         """
@@ -298,16 +298,15 @@ class Decompositions(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def cofactors(self: Any, x: F, /) -> F:
         """The derivatives of ``det``: for each element, the determinant without its row and column.
 
-        For an invertible ``x`` it is ``det(x) * inv(x).T``. Otherwise ``x`` is made diagonal by its singular vectors,
-        which are held constant: the cofactors are then products of the other singular values, known to first order in
-        each element.
+        For an invertible ``x`` they are ``det(x) * inv(x).T``. Otherwise the singular vectors, held constant, make
+        ``x`` diagonal: the cofactors are then products of the other singular values, to first order in each element.
         """
         n, dtype = square_matrix(x.shape)[-1], self.dtype(x)
         if 0 in x.shape:
             return x
         wide = upcast_half(self, x)
         held = self.stop_gradient(wide)
-        u, s, vh = self.svd(self.where(self.isfinite(held), held, 0.0))  # of NaN the products below are NaN
+        u, s, vh = self.svd(self.where(self.isfinite(held), held, 0.0))  # for NaN the products below are NaN
         axis = len(s.shape) - 1
         largest, smallest = slice_axis(self, s, axis, 0, 1), slice_axis(self, s, axis, n - 1, n)
         singular = self.less_equal(smallest, self.mul(largest, n * eps_of(self, wide)))

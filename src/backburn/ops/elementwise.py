@@ -38,7 +38,7 @@ def grad_pow_x(k: Any, g: Any, x: Any, y: Any) -> Any:
         if y == 0:
             return k.zeros(x.shape, k.dtype(x))
         return k.mul(g, k.mul(x if y == 2 else k.pow(x, y - 1), y))
-    # Only at (0, 0) is the factor infinite: elsewhere its derivative by y counts, also where y is 0.
+    # The factor is infinite only at (0, 0): elsewhere its derivative by y counts, even where y is 0.
     origin = k.logical_and(k.equal(x, 0.0), k.equal(y, 0.0))
     return k.mul(g, k.mul(y, k.pow(x, k.where(origin, 1.0, k.sub(y, 1.0)))))
 
@@ -46,7 +46,7 @@ def grad_pow_x(k: Any, g: Any, x: Any, y: Any) -> Any:
 def grad_pow_y(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
     """The gradient of the exponent: ``x**y log(x)``, 0 where ``x`` is 0 and ``y`` not negative, NaN for negative ``x``.
 
-    There the power is defined for integral exponents only, so that it has no derivative.
+    For negative ``x`` the power is defined for integral exponents only, and has no derivative.
     """
     if is_scalar(x):
         if x.__class__ is complex:
@@ -66,9 +66,9 @@ def grad_logaddexp2_x(k: Any, g: Any, x: Any, y: Any, out: Any) -> Any:
 
 
 def log_argument(k: Any, x: Any, y: Any, pole: float) -> Any:
-    """``y``, but ``pole + 1`` where ``x`` is 0 and the logarithm, with its pole there, has no finite value.
+    """``y``, but ``pole + 1`` where ``x`` is 0 and the logarithm, which has this pole, is not finite.
 
-    The logarithm is 0 there, and so are its product with ``x`` and the derivatives.
+    The logarithm is then 0, and so are its product with ``x`` and the derivatives.
     """
     x, y = both_tensors(k, x, y)
     infinite = k.logical_or(k.less_equal(y, pole), k.equal(y, math.inf))
@@ -76,12 +76,12 @@ def log_argument(k: Any, x: Any, y: Any, pole: float) -> Any:
 
 
 def positive_zeros(k: Any, x: Any, product: Any) -> Any:
-    """The ``product`` of ``x``, without a sign where ``x`` is 0."""
+    """``product``, a multiple of ``x``, without a sign where ``x`` is 0."""
     return k.where(k.equal(x, 0.0), k.abs(product), product)
 
 
 def nonzero_divisor(k: Any, x: Any) -> Any:
-    """``x`` as a divisor of what is 0 wherever ``x`` is: 1 takes the place of 0."""
+    """``x`` with 1 in place of 0, as a divisor of values that are 0 wherever ``x`` is."""
     return k.where(k.equal(x, 0.0), 1.0, x)
 
 
@@ -119,9 +119,9 @@ def grad_ndtr(k: Any, x: Any) -> Any:
 
 
 def grad_ndtri(k: Any, g: Any, x: Any, out: Any) -> Any:
-    """The inverse of the density at ``out``, which is the tail times what :meth:`inverse_mills` is there.
+    """The inverse of the density at ``out``, computed as the tail times :meth:`inverse_mills`.
 
-    A rounding error of ``out`` does not grow with its square. The bound keeps a tail of 0 from meeting an infinity.
+    So a rounding error of ``out`` is not multiplied by ``out**2``. The bound prevents 0 times infinity for a tail of 0.
     """
     return k.div(g, k.mul(k.minimum(x, k.sub(1.0, x)), k.inverse_mills(k.maximum(k.neg(k.abs(out)), -1e4))))
 
@@ -133,8 +133,8 @@ def grad_erfc_ratio(k: Any, g: Any, x: Any, out: Any, n: int) -> Any:
 
 
 def grad_sinc(k: Any, g: Any, x: Any, n: int) -> Any:
-    """The gradient of ``sinc`` (order 0) and of its relatives."""
-    return k.mul(g, k.mul(x, k.mul(k.sinc_ratio(x, n + 1), -(math.pi**2))))  # the other way, large x overflow
+    """The gradient of ``sinc`` (order 0) and of :meth:`sinc_ratio`."""
+    return k.mul(g, k.mul(x, k.mul(k.sinc_ratio(x, n + 1), -(math.pi**2))))  # in another order, large x would overflow
 
 
 class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
@@ -215,7 +215,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``exp(x) - 1``, exact near 0."""
         return missing("expm1")
 
-    gradient_rule(expm1, x=lambda k, g, x: k.mul(g, k.exp(x)))  # out + 1 would lose the small ones
+    gradient_rule(expm1, x=lambda k, g, x: k.mul(g, k.exp(x)))  # out + 1 would lose the digits of small values
 
     @operation(kinds="FC", shape=unchanged, required=True, differentiable=True)
     def log(self, x: F, /) -> F:
@@ -252,7 +252,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     @operation(kinds="F", shape=broadcast, differentiable=True, fuse=True)
     def logaddexp(self: Any, x: Any, y: Any, /) -> Any:
         """``log(exp(x) + exp(y))`` without intermediate overflow, also of infinities."""
-        # The difference of two equal infinities is NaN, and what is added to them no matter.
+        # The difference of two equal infinities would be NaN; what is added to them does not matter.
         distance = self.where(self.equal(x, y), 0.0, self.abs(self.sub(x, y)))
         return self.add(self.maximum(x, y), self.log1p(self.exp(self.neg(distance))))
 
@@ -457,8 +457,8 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def erfc_ratio(self: Any, x: F, /, n: int = 1) -> F:
         """The n-th repeated integral of ``erfc`` from ``x`` to infinity over the one before it, for ``n`` from 1 on.
 
-        It is about ``1 / (2 x)`` far to the right, and ``-x / n`` far to the left. The derivatives of the scaled tails
-        of the normal distribution are written with it, and its own with the next order. Raises :class:`ArgumentError`
+        It is about ``1 / (2 x)`` for large ``x``, and ``-x / n`` for large negative ``x``. The derivatives of scaled
+        normal tails are expressed with it, and its own derivative with the next order. Raises :class:`ArgumentError`
         for another ``n``.
         """
         return special_ratios.erfc_ratio(self, x, n)
@@ -483,7 +483,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def inverse_mills(self: Any, x: F, /, n: int = 0) -> F:
         """The derivative of order ``n`` of the density over the distribution function, the derivative of ``log_ndtr``.
 
-        Order 0 is about ``-x`` far to the left. Raises :class:`ArgumentError` for a negative ``n``.
+        Order 0 is about ``-x`` for large negative ``x``. Raises :class:`ArgumentError` for a negative ``n``.
         """
         return special_ratios.inverse_mills(self, x, n)
 
@@ -538,8 +538,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def sinc_ratio(self: Any, x: F, /, n: int) -> F:
         """``j_n(z) / z**n`` at ``z = pi x``, with the spherical Bessel function of order ``n``: order 0 is ``sinc``.
 
-        The derivatives of ``sinc`` are written with it, since that of order ``n`` is ``-pi**2 x`` times order ``n +
-        1``.
+        The derivatives of ``sinc`` are expressed with it: its own derivative is ``-pi**2 x`` times order ``n + 1``.
         """
         return special_ratios.sinc_ratio(self, x, n)
 
@@ -563,8 +562,7 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def bessel_ratio(self: Any, x: F, /, n: int) -> F:
         """``I_n(x) / x**n``, with the modified Bessel function of the first kind and order ``n``.
 
-        The derivatives of ``i0`` and ``i1`` are written with it, since that of order ``n`` is ``x`` times order ``n +
-        1``.
+        The derivatives of ``i0`` and ``i1`` are expressed with it: its own derivative is ``x`` times order ``n + 1``.
         """
         return special_ratios.bessel_ratio(self, x, n)
 
@@ -586,9 +584,9 @@ class Elementwise(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=unchanged, differentiable=True)
     def i0e_slope(self: Any, x: F, /, n: int) -> F:
-        """``(-1)**n`` times the derivative of order ``n`` of ``i0e`` at ``|x|``: positive, and not a difference.
+        """``(-1)**n`` times the derivative of order ``n`` of ``i0e`` at ``|x|``: positive, and without cancellation.
 
-        The derivatives of ``i0e`` and ``i1e`` are written with it.
+        The derivatives of ``i0e`` and ``i1e`` are expressed with it.
         """
         return special_ratios.i0e_slope(self, x, n)
 

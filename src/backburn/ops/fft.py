@@ -74,7 +74,7 @@ def fill_parts(k: Any, g: Any) -> list[Any]:
 
 
 def grad_rfft(k: Any, g: Any, x_shape: Any, axis: int) -> Any:
-    """``n`` times the inverse of the gradient, halved where a frequency stands for two."""
+    """``n`` times the inverse transform of the gradient, halved where a frequency stands for two."""
     length = x_shape[axis]
     real, imag = fill_parts(k, g)
     share = k.div(float(length), frequency_counts(k, real, length, axis))
@@ -89,7 +89,7 @@ def grad_irfft(k: Any, g: Any, length: int, axis: int) -> tuple[Any, Any]:
 
 
 def grad_fft(k: Any, g: Any, axis: Any) -> tuple[Any, Any]:
-    """The inverse of the gradient, times the number of elements: by the parts exchanged."""
+    """The inverse transform of the gradient times the number of elements, by exchanging the parts."""
     real, imag = fill_parts(k, g)
     imag, real = k.fft(imag, real, axis)
     return real, imag
@@ -113,8 +113,8 @@ class FFT(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def irfft(self, real: F, imag: F, /, length: int, axis: int) -> F:
         """The ``length`` real numbers along ``axis`` whose :meth:`rfft` has these real and imaginary parts.
 
-        There are ``length // 2 + 1`` frequencies. Imaginary parts where real numbers have none, at frequency 0 and for
-        an even ``length`` at the last, are not read.
+        There are ``length // 2 + 1`` frequencies. The imaginary parts at frequency 0 and, for an even ``length``, at
+        the last one are not read: for real numbers they are 0.
         """
         return missing("irfft")
 

@@ -30,8 +30,8 @@ Key: TypeAlias = tuple[slice, ...]
 def canonical_slice(key: slice, length: int) -> slice:
     """``key`` on an axis of ``length`` elements as three plain numbers, in range and without wrapping.
 
-    The stop is None if a negative step goes down to the first element, which no number expresses. An empty range is
-    ``slice(0, 0, 1)``, whatever its numbers were.
+    The stop is None if a negative step goes down to the first element, which no number expresses. An empty range
+    is always ``slice(0, 0, 1)``.
 
         >>> canonical_slice(slice(None, None, -2), 5), canonical_slice(slice(-3, 99), 5)
         (slice(4, None, -2), slice(2, 5, 1))
@@ -109,7 +109,7 @@ def _untaken(grad: Shape, indices: Shape, *, length: int, axis: int) -> Shape:
 
 def _gathered_nd(x: Shape, indices: Shape, **_: Any) -> Shape:
     if not indices or indices[-1] > len(x):
-        raise ShapeError(f"the last axis of the indices {list(indices)} must number at most {len(x)} axes")
+        raise ShapeError(f"the last axis of the indices {list(indices)} must index at most {len(x)} axes")
     return indices[:-1] + x[indices[-1] :]
 
 
@@ -121,7 +121,7 @@ def _scattered_nd(x: Shape, indices: Shape, values: Shape | None, **_: Any) -> S
 
 
 def grad_scatter_values(k: Any, g: Any, indices: Any, axis: int, mode: str) -> Any:
-    """The gradient of the values: ``g`` at their indices; of assigned values, only the last at a place gets it."""
+    """The gradient of the values: ``g`` at their indices; of values assigned to one element, only the last gets it."""
     g_values = k.take_along_axis(g, indices, axis)
     count = indices.shape[axis]
     if mode == "add" or count <= 1:
@@ -135,7 +135,7 @@ def grad_scatter_values(k: Any, g: Any, indices: Any, axis: int, mode: str) -> A
 def grad_scatter_reduce(
     k: Any, g: Any, x: Any, indices: Any, values: Any, out: Any, axis: int, mode: str, needs: Needs
 ) -> tuple[Any, Any]:
-    """The gradients of elements and values: ties share; a factor's is the product of the others."""
+    """The gradients of elements and values: ties share it; a factor's is ``g`` times the product of the others."""
     if is_scalar(values):
         values = k.full(indices.shape, values, k.dtype(x))
     if mode == "mul":
@@ -157,7 +157,7 @@ def grad_scatter_reduce(
 def products_of_others_at(k: Any, indices: Any, values: Any, length: int, axis: int) -> Any:
     """For each value, the product of all other values with its index along ``axis``.
 
-    Values are sorted by index, and multiplied from both sides: no division, so zeros are like others.
+    Values are sorted by index and multiplied from both sides. Without division, zeros are no special case.
     """
     values = k.broadcast_to(values, indices.shape)
     places = k.remainder(indices, length) if length else indices
@@ -313,7 +313,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         places, new = (self.reshape(t, (*t.shape[:-1], 1, t.shape[-1])) for t in (places, new))
         places = self.where(self.less(places, 0), self.add(places, length), places)
         here = self.equal(places, self.reshape(self.arange(0, length, 1, self.dtype(indices)), (length, 1)))
-        # A value for another place is replaced by the element itself, which changes no smallest or largest.
+        # Values for other positions are replaced by the element itself, which does not change the extremum.
         each = self.where(here, new, 1 if mode == "mul" else own)
         reduce = {"mul": self.prod, "min": self.min, "max": self.max}[mode]
         joint = reduce(self.concat([own, each], rank), (rank,), False)
@@ -408,7 +408,7 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def scatter_nd(self: Any, x: Any, indices: Any, values: Any, /, mode: str = "assign") -> Any:
         """``x`` with entries written at positions; the writing counterpart of :meth:`gather_nd`.
 
-        ``mode`` is ``"assign"``, for which the last value of repeated indices wins, ``"add"``, or one of those of
+        ``mode`` is ``"assign"``, for which the last value of repeated indices wins, ``"add"``, or a mode of
         :meth:`scatter_reduce`, ``"mul"``, ``"min"`` and ``"max"``, for floats and ints.
         """
         _scattered_nd(x.shape, indices.shape, shape_or_none(values))
@@ -452,12 +452,12 @@ def _for_each(k: Any, x: Any, indices: Any, axis: int) -> Any:
 
 
 def _flat(k: Any, x: Any, indices: Any) -> tuple[Any, Any]:
-    """``x`` with the axes that ``indices`` number as one, and the indices of entries along it."""
+    """``x`` with the indexed axes merged into one, and the indices of entries along it."""
     axes = x.shape[: indices.shape[-1]]
     size = math.prod(axes)
     entries = k.reshape(x, (size, *x.shape[len(axes) :]))
     rank = len(indices.shape)
-    if not axes:  # no axis is numbered: every position is that of x itself
+    if not axes:  # no axis is indexed: every entry is x itself
         return entries, k.zeros(indices.shape[:-1], k.dtype(indices))
     flat, outside = None, None
     for number, length in enumerate(axes):

@@ -64,7 +64,7 @@ def rows(k: Any, x: Any) -> Any:
 
 
 def as_matrix_product(k: Any, g: Any, x_shape: Shape, y_shape: Shape) -> Any:
-    """``g`` with the axes that a vector operand took out of the product."""
+    """``g`` with the axes that vector operands removed from the product."""
     if len(x_shape) > 1 and len(y_shape) > 1:
         return g
     row = x_shape[-2:-1] if len(x_shape) > 1 else (1,)
@@ -83,7 +83,7 @@ def grad_matmul_x(k: Any, g: Any, x_shape: Shape, y: Any) -> Any:
 
 
 def grad_matmul_y(k: Any, g: Any, x: Any, y_shape: Shape) -> Any:
-    """``x.T @ g``; for a matrix ``y`` under a batch as one product, which adds over the batch."""
+    """``x.T @ g``; if only ``x`` has batch axes, one product that also sums over the batch."""
     if len(x.shape) == 2 == len(y_shape):
         return k.matmul(k.permute_dims(x, (1, 0)), g)
     if len(y_shape) <= 2 < len(x.shape):
@@ -103,7 +103,7 @@ def grad_linear_weight(k: Any, g: Any, x: Any, needs: Needs) -> Any:
 def grad_feed_forward(
     k: Any, g: Any, x: Any, weight1: Any, weight2: Any, kept: Any, approximate: str, needs: Needs
 ) -> Any:
-    """The gradients of input, weights and biases; the features between the layers are results, too."""
+    """The gradients of input, weights and biases; the features between the layers are results too."""
     g_out, g_before, g_after = g
     before, after = kept
     grad_second = (None, None) if g_out is None else grad_linear_weight(k, g_out, after, (needs[2], needs[4]))

@@ -109,7 +109,7 @@ class Logic(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """``x >= y``; False where either is NaN."""
         return self.less_equal(y, x)
 
-    # ---- what a float is ----
+    # ---- kinds of floats ----
 
     @operation(kinds="FC", shape=unchanged, result="bool", required=True)
     def isnan(self, x: F, /) -> B:

@@ -2,7 +2,7 @@
 
 ``reduction`` is ``"none"`` (a loss for each example), ``"mean"`` or ``"sum"``. Shapes never broadcast: a prediction of
 shape (n, 1) against targets of shape (n,) is a mistake that would go unnoticed. 16-bit floats are computed in float32.
-Neither applies to the element-wise operations, which are parts of losses.
+The element-wise operations, which are parts of losses, do none of this: they broadcast and keep the dtype.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _labels_only(
 
 
 def _reduce(k: Any, losses: Any, reduction: str, dtype: Any, weights: Any = None) -> Any:
-    """The losses, their sum, or their mean, in ``dtype``; ``weights`` is what each counts for in the mean."""
+    """The losses, their sum, or their mean, in ``dtype``; ``weights`` are those of the mean."""
     losses, axes = upcast_half(k, losses), all_axes(losses)
     if reduction == "mean":
         if weights is None:
@@ -94,7 +94,7 @@ def _column(k: Any, x: Any, axis: int) -> Any:
 
 
 def _index(k: Any, x: Any, labels: Any, axis: int) -> Any:
-    """The labels as an index of ``x``; labels below 0 are out of range, too: classes are not counted from the end."""
+    """The labels as an index of ``x``; negative labels are out of range: classes are not counted from the end."""
     return _column(k, k.where(k.less(labels, 0), x.shape[axis], labels), axis)
 
 
@@ -104,7 +104,7 @@ def _negative_at_label(k: Any, x: Any, labels: Any, axis: int) -> Any:
 
 
 def _mask_losses(k: Any, losses: Any, weights: Any, kept: Any) -> tuple[Any, Any]:
-    """The losses, and what each counts for in the mean (None: all the same); both 0 where they are not ``kept``."""
+    """The losses, and their weights in the mean (None: all equal); both 0 where they are not ``kept``."""
     if kept is None:
         return losses, weights
     counts = k.astype(kept, k.dtype(losses)) if weights is None else k.where(kept, weights, 0.0)
@@ -115,7 +115,7 @@ def _mask_losses(k: Any, losses: Any, weights: Any, kept: Any) -> tuple[Any, Any
 
 
 def grad_huber_x(k: Any, g: Any, x: Any, targets: Any, delta: float) -> Any:
-    """The difference, bounded."""
+    """The difference, clipped."""
     return k.mul(g, k.clip(k.sub(x, targets), -delta, delta))
 
 
@@ -237,13 +237,13 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """
         _classes(x.shape, targets.shape, shape_or_none(weight), axis=axis, reduction=reduction)
         dtype, classes = self.dtype(x), x.shape[axis]
-        if not 0 <= label_smoothing <= 1:  # NaN is neither
+        if not 0 <= label_smoothing <= 1:  # also refuses NaN
             raise ArgumentError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
         if label_smoothing or weight is not None:  # 16-bit terms of many classes would overflow or vanish
             x, weight = upcast_half(self, x), None if weight is None else upcast_half(self, weight)
             targets = upcast_half(self, targets) if self.dtype(targets).is_floating else targets
         if self.dtype(targets).is_floating:
-            if targets.shape != x.shape:  # broadcast, labels given as floats would be taken for probabilities
+            if targets.shape != x.shape:  # with broadcasting, labels given as floats would be taken for probabilities
                 raise ShapeError(
                     f"float targets are probabilities and have the shape {list(x.shape)} of the logits, not "
                     f"{list(targets.shape)}; class labels are integers: cast them"
@@ -313,10 +313,10 @@ class Losses(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         It has no gradient rule: further derivatives follow from its body.
         """
         softmax = self.softmax(upcast_half(self, x), axis)
-        # The share of the label minus 1 is that of the others, which has all its digits.
+        # The label's share minus 1 is minus the sum of the other shares, which loses no digits.
         index = _index(self, x, labels, axis)
         own = self.take_along_axis(softmax, index, axis)
-        none = self.sub(own, own)  # 0, or NaN, which the only class of a row would lose otherwise
+        none = self.sub(own, own)  # 0, or NaN, which would be lost if a row has only one class
         others = self.sum(self.scatter(softmax, index, none, axis, "assign"), (axis,), True)
         difference = self.scatter(softmax, index, self.neg(others), axis, "assign")
         return self.astype(self.mul(difference, _column(self, upcast_half(self, grad), axis)), self.dtype(x))

@@ -75,7 +75,7 @@ def _backward(grad: Shape, x: Shape, scale: Shape, **_: Any) -> tuple[Shape, Sha
 
 
 def channels(x: Shape, *parameters: Shape | None, axis: int, **_: Any) -> Shape:
-    """The shape of ``x``, with parameters of one value for each channel."""
+    """The shape of ``x``; raises unless parameters have one value for each channel."""
     check_axis(axis, len(x))
     for parameter in parameters:
         if parameter is not None and parameter != (x[axis],):
@@ -100,7 +100,7 @@ def _grouped(x: Shape, *parameters: Shape | None, groups: int = 1, **_: Any) -> 
 
 
 def unit_scale(k: Any, x: Any, axis: Axes) -> Any:
-    """A scale of ones, which stands for none."""
+    """A scale of ones, in place of an absent one."""
     return k.ones(tuple(n if i in axis else 1 for i, n in enumerate(x.shape)), k.dtype(x))
 
 
@@ -134,7 +134,7 @@ def grad_batch_norm(
 
 
 def grad_batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps: float) -> Any:
-    """Normalizing over a batch is a layer norm over all axes but the channels'; the statistics add their share."""
+    """Batch normalization is a layer norm over all axes but ``axis``; the gradients of the statistics are added."""
     shape, others = channel_shape(x.shape, axis), other_axes(len(x.shape), axis)
     g_out, g_mean, g_variance = g
     grad_x = grad_scale = grad_bias = None
@@ -153,7 +153,7 @@ def grad_batch_norm_training(k: Any, g: Any, x: Any, scale: Any, axis: int, eps:
 
 
 def complete(k: Any, shares: Any) -> Any:
-    """Whether shares add up to 1, as those of softmax do: those of float32 be they rounded to bfloat16."""
+    """Whether shares add up to 1, as those of softmax do, even if rounded to bfloat16."""
     return k.less(k.abs(k.sub(shares, 1.0)), 1e-12 if k.dtype(shares) is float64 else 4e-3)
 
 
@@ -175,7 +175,7 @@ def grad_log_softmax_backward_y(k: Any, g: Any, grad: Any, y: Any, axis: int) ->
 
 
 def grad_log_softmax_backward_grad(k: Any, g: Any, y: Any, axis: int) -> Any:
-    """``g - sum(g * exp(y))``, what forward mode computes: for a share above 1/2, by the differences to the others."""
+    """``g - sum(g * exp(y))``, as in forward mode; for a share above 1/2, from the differences to the others."""
     shares = k.exp(y)
     wins = k.logical_and(k.greater(shares, 0.5), complete(k, k.sum(shares, (axis,), True)))
     product, others = k.mul(g, shares), k.where(wins, 0.0, shares)
@@ -207,8 +207,8 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def softmax_backward(self: Any, grad: F, y: F, /, axis: int) -> F:
         """The gradient of :meth:`softmax`, whose result was ``y``: ``y * (grad - sum(y * grad))``.
 
-        For a share above 1/2 that is ``y`` times the sum of the differences to the other elements of ``grad``, weighted
-        by theirs: 1 minus a share near 1 has few digits, or none.
+        For a share above 1/2 it is computed as ``y`` times the sum of the differences to the other elements of
+        ``grad``, weighted by their shares: 1 minus a share near 1 would lose most digits.
         """
         wide, y = upcast_half(self, grad), upcast_half(self, y)
         wins = self.logical_and(self.greater(y, 0.5), complete(self, self.sum(y, (axis,), True)))
@@ -342,7 +342,7 @@ class Normalization(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     ) -> F:
         """``(x - mean) / sqrt(variance + eps) * scale + bias`` with given statistics, as in inference.
 
-        The four parameters have one value for each of the channels, which are ``axis``. After Ioffe and Szegedy,
+        The four parameters have one value for each channel, along ``axis``. After Ioffe and Szegedy,
         Batch normalization, 2015.
         """
         channels(x.shape, *(shape_or_none(p) for p in (mean, variance, scale, bias)), axis=axis)

@@ -1,7 +1,7 @@
 """Steps of optimizers: the new value of a parameter, from its gradient and the optimizer's state.
 
-They are operations of the contract, so that a backend may fuse them. Steps are not differentiable. ``settle`` comes
-before them: a backend may begin to bring a gradient to where its parameter is while others are still computed.
+They are operations of the contract, so that a backend may fuse them. Steps are not differentiable. ``settle`` runs
+before them: a backend may start moving a gradient to its parameter's placement while others are still computed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _step_shape(results: int) -> Any:
     def rule(param: Shape, *others: Shape | None, **_: Any) -> tuple[Shape, ...]:
         for other in others:
             if other is not None and other != param:
-                raise ShapeError(f"the parameter has shape {list(param)} and what comes with it {list(other)}")
+                raise ShapeError(f"the parameter has shape {list(param)} and its gradient or state {list(other)}")
         return (param,) * results
 
     return rule
@@ -36,7 +36,7 @@ _sgd_shape, _adam_shape = _step_shape(2), _step_shape(3)
 
 
 def _multi_step_shape(results: int) -> Any:
-    """The shape rule of a step of many: lists of one length, and ``results`` results for each parameter."""
+    """The shape rule of a step of many parameters: lists of equal length, ``results`` results per parameter."""
     one = _step_shape(results)
 
     def rule(params: Sequence[Shape], *lists: Sequence[Shape], **_: Any) -> tuple[Shape, ...]:
@@ -53,10 +53,10 @@ def _sgd_shapes(params: Sequence[Shape], grads: Sequence[Shape], velocities: Seq
 
 
 def check_lengths(params: Sequence[Any], *lists: Sequence[Any]) -> None:
-    """Raise for lists of other lengths than that of the parameters."""
+    """Raise unless each list is as long as ``params``."""
     for others in lists:
         if len(others) != len(params):
-            raise ShapeError(f"a step of {len(params)} parameters takes as many of the others, and {len(others)} came")
+            raise ShapeError(f"a step of {len(params)} parameters takes lists of as many tensors, not {len(others)}")
 
 
 def adam_factors(lr: float, beta1: float, beta2: float, eps: float, step: int) -> tuple[float, float]:
@@ -112,11 +112,11 @@ class OptimizerSteps(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_settled_shape, differentiable=True)
     def settle(self: Any, gradient: F, like: F, /) -> F:
-        """``gradient``, which is final, in the placement of ``like``, the value that it belongs to.
+        """The final ``gradient``, in the placement of ``like``, the value that it belongs to.
 
-        A reverse pass calls it for each leaf as soon as nothing more is added to the leaf's gradient, if the backend's
-        ``settles`` is true. Values do not change. A backend whose primitives are in parts may begin to sum them, and
-        wait where the result is first read.
+        If the backend's ``settles`` is true, a reverse pass calls it for each leaf as soon as the leaf's gradient is
+        complete. Values do not change. A sharded backend may start to sum partial gradients, and wait when the result
+        is first read.
         """
         _settled_shape(gradient.shape, like.shape)
         return gradient

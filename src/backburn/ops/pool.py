@@ -2,8 +2,8 @@
 
 ``x`` has the shape ``(examples, channels, *spatial)``. ``size``, ``stride`` and ``dilation`` have one number for each
 spatial axis, ``padding`` a pair of any widths. With ``ceil_mode`` the last window may extend beyond the end, as long as
-it begins in ``x`` or in the padding before it. A window without any element of ``x`` is refused, unless it is one of a
-mean that counts padding. Indices are positions in one channel, in row-major order.
+it begins in ``x`` or in the padding before it. A window without any element of ``x`` raises, except for a mean
+that counts padding. Indices are positions in one channel, in row-major order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def pool_windows(
         if width < 1:
             raise ShapeError(f"a window has 1 element or more along each axis, not {list(size)}")
         count = (room + (step - 1 if ceil_mode else 0)) // step + 1
-        if ceil_mode and (count - 1) * step >= n + before:  # it would begin behind the end
+        if ceil_mode and (count - 1) * step >= n + before:  # it would begin beyond the end
             count -= 1
         if room < 0 and (count < 1 or not ceil_mode):
             raise ShapeError(
@@ -117,7 +117,7 @@ def element_counts(
 
 
 def column(k: Any, values: list[int], axis: int, rank: int, dtype: Any) -> Any:
-    """Known numbers as a tensor along ``axis`` of ``rank``."""
+    """Host integers as a tensor of ``rank`` axes that varies along ``axis``."""
     ones = [1] * rank
     if values == list(range(values[0], values[0] + len(values))):
         made = k.astype(k.arange(values[0], values[0] + len(values), 1, int64), dtype)
@@ -127,7 +127,7 @@ def column(k: Any, values: list[int], axis: int, rank: int, dtype: Any) -> Any:
 
 
 def _flat_places(k: Any, by_axis: list[Any], places: Shape) -> Any:
-    """The flat index of a place from its indices along each axis."""
+    """The flat index of a position from its indices along each axis."""
     total = by_axis[0]
     for index, n in zip(by_axis[1:], places[1:], strict=True):
         total = k.add(k.mul(total, n), index)
@@ -252,7 +252,7 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         count_include_pad: bool = True,
         dilation: Shape = (),
     ) -> F:
-        """The gradient of :meth:`avg_pool`, whose input had these ``places``: an equal part to each element."""
+        """The gradient of :meth:`avg_pool` for an input of spatial shape ``places``: an equal part to each element."""
         shape, dtype, spacing = grad.shape, self.dtype(grad), dilation or (1,) * len(size)
         counts, widths = pool_windows(places, size, stride, padding, spacing, ceil_mode, count_include_pad)
         wide = upcast_half(self, grad)
@@ -282,7 +282,7 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         dtype, wide = self.dtype(x), upcast_half(self, x)
         _adapted(x.shape, size=size)
         single = tuple(axis for axis, m in enumerate(size, 2) if m == 1)
-        if single:  # all at once
+        if single:  # one mean for all of these
             wide = self.mean(wide, single, True)
         for axis, m in enumerate(size, 2):
             if m == 1:
@@ -320,7 +320,7 @@ class Pool(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         places, count, rank = shape[2:], math.prod(size), len(size)
         windows = [adaptive_places(n, m) for n, m in zip(places, size, strict=True)]
         longest = [max(map(len, w)) for w in windows]
-        at = []  # along each axis, the places of a window that is as long as the longest, its last place repeated
+        at = []  # along each axis, the positions of each window, the last repeated up to the length of the longest
         for axis, (by_axis, length) in enumerate(zip(windows, longest, strict=True)):
             flat = [w[min(j, len(w) - 1)] for w in by_axis for j in range(length)]
             ones = [1] * (2 * rank)

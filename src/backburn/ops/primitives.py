@@ -29,7 +29,7 @@ def between(x: Shape, low: Shape, high: Shape, *, dtype: QuantizedDType = qint8)
     steps = quantized.scale_shape(x, dtype)
     for end in (low, high):
         if end != steps:
-            raise ShapeError(f"the steps of {dtype} have the shape {list(steps)} there, and the range {list(end)}")
+            raise ShapeError(f"the steps of {dtype} have the shape {list(steps)}, and the range {list(end)}")
     return x
 
 
@@ -77,7 +77,7 @@ class Primitives(Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=quantizable, result="dtype")
     def quantize(self: Any, x: F, /, dtype: QuantizedDType = qint8) -> Q:
-        """``x`` as multiples of stored steps, by the scheme ``dtype``, whose channel axis is not negative.
+        """``x`` as multiples of stored steps, in the scheme ``dtype``, whose channel axis is not negative.
 
         Symmetric steps are ``max(abs(x)) / 127`` for int8, ``/ 7`` for int4 and ``/ 1`` for int2; affine ones span the
         values and 0. The error is at most half a step. Raises for NaN and infinite values.
@@ -103,7 +103,7 @@ class Primitives(Protocol[F, I, B, Q]):
             self.maximum(self.astype(high, float64), 0.0),
         )
         reaches = self.logical_or(self.less(wide_low, 0.0), self.greater(wide_high, 0.0))
-        if not all_true(self, reaches):  # a range that is 0 alone has steps too, and holds no multiple of them
+        if not all_true(self, reaches):  # values whose range is only 0 become 0, whatever their step
             x = self.where(quantized.broadcast_steps(self, reaches, values.shape, dtype), x, 0.0)
         return quantized.quantize(self, x, wide_low, wide_high, dtype)  # type: ignore[return-value]
 

@@ -1,6 +1,6 @@
 """Products with quantized operands, and rounding to the values of a scheme.
 
-A weight is never dequantized whole, but one block of rows after another. Products of two quantized matrices are
+A weight is dequantized one block of rows at a time, never as a whole. Products of two quantized matrices are
 accumulated exactly, as integers, where the steps allow it.
 """
 
@@ -90,7 +90,7 @@ def is_integral(x: Any, y: Any, transposed: bool) -> bool:
 
 
 def _grad_in_range(k: Any, g: Any, x: Any, low: Any, high: Any, dtype: QuantizedDType) -> tuple[Any, ...]:
-    """``g`` where ``x`` lies in the range, to which 0 belongs, and which has all multiples of the step without zeros.
+    """``g`` where ``x`` lies in the range, extended to 0 and, without zero points, to all multiples of the step.
 
     The range itself is a constant.
     """
@@ -162,8 +162,9 @@ class QuantizedProducts(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The product of two quantized matrices in a float ``dtype``; with ``transposed``, ``x @ y.T``.
 
         If no step lies along the contracted axis (there is one step for all values, or for each row of ``x`` and each
-        column of the product), integers are accumulated exactly, in parts that float32 holds, and the sums multiplied
-        by the steps. Otherwise, and for 8-bit floats, ``x`` is dequantized, and ``y`` one block of rows after another.
+        column of the product), integers are accumulated exactly, in parts short enough for float32, and the sums are
+        multiplied by the steps. Otherwise, and for 8-bit floats, ``x`` is dequantized, and ``y`` one block of rows at
+        a time.
         """
         return product(self, x, y, dtype, transposed)
 
@@ -195,15 +196,15 @@ def _rows(k: Any, x: Any, rows: slice) -> Any:
     return k.slice(x, (rows, *full_slices(*x.shape[1:])))
 
 
-#: The product of two int8 matrices, added up in int32; None where a library has none for their shapes.
+#: The product of two int8 matrices, accumulated in int32; None if the library does not support their shapes.
 Multiply = Callable[[Any, Any], Any]
 
-#: The most products of int8 values whose sum int32 holds.
+#: The most products of int8 values whose sum fits int32.
 INT32_DEPTH = 1 << 17
 
 
 def product(k: Any, x: Any, y: Any, dtype: DType, transposed: bool, multiply: Multiply | None = None) -> Any:
-    """The body of :meth:`QuantizedProducts.q_matmul`; values of int8 go to ``multiply`` if there is one."""
+    """The body of :meth:`QuantizedProducts.quantized_matmul`; int8 values go to ``multiply`` if there is one."""
     rows, columns = product_shape(x.shape, y.shape, transposed=transposed)
     inner = x.shape[1]
     if not inner or not columns:
@@ -220,7 +221,7 @@ def product(k: Any, x: Any, y: Any, dtype: DType, transposed: bool, multiply: Mu
 
 
 def _sums(k: Any, x: Any, y: Any, transposed: bool, multiply: Multiply | None) -> Any:
-    """The sums of products of multiples of steps, exactly, in float64."""
+    """The sums of products of multiples of steps, exact, in float64."""
     are_int8 = all(q.dtype.storage is int8 and q.dtype.mode == "symmetric" for q in (x, y))
     if multiply is not None and are_int8 and x.shape[1] <= INT32_DEPTH:
         found = multiply(x.values, k.permute_dims(y.values, (1, 0)) if transposed else y.values)
@@ -239,7 +240,7 @@ def _multiples(k: Any, y: Any, rows: slice) -> Any:
 
 
 def _in_parts(k: Any, left: Any, rows: Callable[[slice], Any], most: int) -> Any:
-    """The product of ``left`` and a matrix with these rows: ``most`` of them in float32, and their sums in float64."""
+    """The product of ``left`` and a matrix with these rows: ``most`` at a time in float32, summed in float64."""
     products = (
         k.matmul(k.slice(left, (*full_slices(left.shape[0]), part)), rows(part)) for part in _parts(left.shape[1], most)
     )

@@ -1,9 +1,9 @@
 """Random numbers: one stateless source of bits, and fixed formulas over it.
 
 Every draw names its ``key`` (an integer from 0 to ``2**128 - 1``) and its ``offset`` (from 0 to ``2**64 - 1``) in the
-key's stream of 32-bit words; nothing is remembered. Equal keys and offsets give equal numbers on every backend: bits,
-uniform numbers, integers, booleans and permutations to the last bit, normal and gamma numbers to the last few. (Where a
-choice between candidates depends on rounded numbers, as in a ten millionth of float32 gamma numbers, it may differ.)
+key's stream of 32-bit words; there is no state. Equal keys and offsets give equal numbers on every backend: bits,
+uniform numbers, integers, booleans and permutations exactly, normal and gamma numbers up to the last few bits. (Where a
+choice between candidates depends on rounding, as for one float32 gamma number in ten million, it may differ.)
 
 The stream is that of Philox4x64-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
 SC 2011). Word ``w`` belongs to block ``w // 8``, which is the function of the counter ``(w // 8 + 1, 0, 0, 0)`` under
@@ -11,8 +11,8 @@ the key ``(key % 2**64, key // 2**64)``; the block's four 64-bit outputs in orde
 half, are its eight words. It is the stream of ``numpy.random.Philox(key=key)``.
 
 The elements of a draw are numbered in row-major order. A draw at ``offset`` reads the next :func:`draws` words and no
-others, so that draws whose ranges do not overlap are independent; an element's words are given by its number alone,
-and a shorter draw is the beginning of a longer one.
+others, so that draws whose ranges do not overlap are independent; an element's words depend on its number alone, so a
+shorter draw is the beginning of a longer one.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def check_range(low: int, high: int, dtype: IntDType) -> None:
     """Raise for a range of integers that is empty or that ``dtype`` cannot hold."""
     least, largest = (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1) if dtype.signed else (0, 2**dtype.bits - 1)
     if not least <= low < high <= largest + 1:
-        raise ArgumentError(f"integers from {low} up to and without {high}: none, or beyond {dtype}")
+        raise ArgumentError(f"integers from {low} up to but excluding {high}: the range is empty or exceeds {dtype}")
 
 
 def window_shape(*, shape: Shape, axis: int, start: int, stop: int, **_: Any) -> Shape:
@@ -102,7 +102,7 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def random_window(self: Any, key: int, offset: int, shape: Shape, axis: int, start: int, stop: int) -> Any:
         """The range from ``start`` up to but excluding ``stop`` along ``axis`` of ``random_bits(key, offset, shape)``.
 
-        The rest of that draw is not made: a part of a tensor draws its part of the words.
+        The rest of that draw is not computed: a shard of a tensor draws only its own words.
         """
         check_stream(key, offset)
         window_shape(shape=shape, axis=axis, start=start, stop=stop)
@@ -188,7 +188,7 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def categorical(self: Any, logits: F, /, key: int, offset: int) -> I:
         """An index along the last axis, with probabilities ``softmax(logits)``; minus infinity excludes an index.
 
-        It is that of the largest ``logits - log(e)``, with independent exponential numbers ``e = -log1p(-u)`` (Gumbel,
+        The largest ``logits - log(e)`` has this index, with independent exponential numbers ``e = -log1p(-u)`` (Gumbel,
         1954). For logit ``i`` in row-major order, ``u`` is ``(w + 0.5) * 2**-32`` of word ``w`` at ``offset + i``, but
         at most ``1 - 2**-24``; with float64 logits ``(w + 0.5) * 2**-53`` of the 53 bits ``w`` that :meth:`uniform`
         takes for element ``i``, but at most ``1 - 2**-53``. 16-bit logits are computed in float32.
@@ -210,14 +210,14 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         d - d * v + d * log(v)``. The first accepted one of eight candidates is the result, or ``d`` if there is none;
         for ``alpha`` below 1, it is multiplied by ``w ** (1 / alpha)``.
 
-        Element ``i`` has the 17 words from ``offset + 17 * i`` on: of each four, the first two make two normal numbers
-        as in :meth:`normal`, and each of the others a ``u = (word + 0.5) * 2**-32``; the last word makes ``w`` in the
-        same way. In float64 each of these is two words, whose 53 highest bits count: 34 words in all. 16-bit
-        dtypes are rounded from float32.
+        Element ``i`` has the 17 words from ``offset + 17 * i`` on: of each four, the first two give two normal numbers
+        as in :meth:`normal`, and each of the others a ``u = (word + 0.5) * 2**-32``; the last word gives ``w`` in the
+        same way. In float64 each word is replaced by the 53 highest bits of two: 34 words in all. 16-bit dtypes are
+        rounded from float32.
 
-        The derivative is that of the quantile that a number is, ``-(dP / dalpha) / (dP / dx)`` for the distribution
-        function ``P`` (Figurnov, Mohamed and Mnih, "Implicit reparameterization gradients", 2018), not that of the
-        formula above, which jumps where another candidate is accepted: so the gradient of a mean is unbiased.
+        The derivative is taken at a constant quantile, ``-(dP / dalpha) / (dP / dx)`` for the distribution function
+        ``P`` (Figurnov, Mohamed and Mnih, "Implicit reparameterization gradients", 2018). The formula above would not
+        do: it jumps where another candidate is accepted. So the gradient of a mean is unbiased.
         """
         dtype = self.dtype(alpha)
         wide = self.astype(alpha, float64 if dtype is float64 else float32)
@@ -235,14 +235,14 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=lambda rate, **_: rate, result="same")
     def poisson(self: Any, rate: F, /, key: int, offset: int) -> F:
-        """Poisson numbers with mean ``rate``, as floats of its dtype; NaN for a negative rate, infinite for infinity.
+        """Poisson numbers with mean ``rate``, as floats of its dtype; NaN for a negative rate, inf for inf.
 
         For a rate below 10 it is the count of the ``n`` for which ``u`` is above the probability of at most ``n``.
         From 10 on, the method is transformed rejection (Hoermann, "The transformed rejection method for generating
         Poisson random variables", 1993, algorithm PTRS) with numbers ``u`` and ``v``: the first of 16 candidates that
         is accepted, or the rate rounded down if none is. Everything is computed in float64.
 
-        Element ``i`` has the 32 words from ``offset + 32 * i`` on, each of which makes a number ``(word + 0.5) *
+        Element ``i`` has the 32 words from ``offset + 32 * i`` on, each of which gives a number ``(word + 0.5) *
         2**-32``. Candidate ``j`` takes words ``2 * j`` and ``2 * j + 1``; for rates below 10, ``u`` is the first.
         """
         mean = self.reshape(self.astype(rate, float64), (math.prod(rate.shape),))
@@ -260,7 +260,7 @@ class Random(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
 
 def normal_pair(k: Any, words: list[Any]) -> list[Any]:
-    """Two normal numbers of two words in float32, or of four in float64."""
+    """Two normal numbers from two words in float32, or from four in float64."""
     if len(words) == 4:
         u = k.mul(k.astype(k.add(highest_bits(k, words[0], words[1]), 1), float64), 2.0**-53)
         v = k.mul(k.astype(highest_bits(k, words[2], words[3]), float64), 2.0**-21)
@@ -272,13 +272,13 @@ def normal_pair(k: Any, words: list[Any]) -> list[Any]:
 
 
 def open_uniform(k: Any, words: list[Any], dtype: DType = float64) -> Any:
-    """A number between 0 and 1, of one word, or in float64 the 53 highest bits of two; rounding may reach 1."""
+    """A number between 0 and 1, from one word, or in float64 from the 53 highest bits of two; it may round to 1."""
     bits, digits = (words[0], 32) if len(words) == 1 else (highest_bits(k, *words), 53)
     return k.mul(k.add(k.astype(bits, dtype), 0.5), 2.0**-digits)
 
 
 def gamma_numbers(k: Any, words: list[Any]) -> list[tuple[Any, Any]]:
-    """The normal and the uniform numbers of two candidates, of four words in float32, or of eight in float64."""
+    """The normal and uniform numbers of two candidates, from four words in float32, or from eight in float64."""
     each, dtype = (2, float64) if len(words) == 8 else (1, float32)
     uniform = [open_uniform(k, words[i : i + each], dtype) for i in (2 * each, 3 * each)]
     return [*zip(normal_pair(k, words[: 2 * each]), uniform, strict=True)]
@@ -293,7 +293,7 @@ def gamma_scale(k: Any, alpha: Any) -> tuple[Any, Any]:
 def gamma_candidate(k: Any, d: Any, c: Any, z: Any, u: Any) -> tuple[Any, Any]:
     """``t = c * z``, so that ``d * (1 + t)**3`` is the candidate, and whether it is accepted.
 
-    Written with ``log1p(t) - t``, of which ``t**2 / 2`` is left, so that a large ``d`` leaves digits.
+    With ``log1p(t)`` in place of ``log(v)``, the bound keeps its digits for a large ``d``.
     """
     t = k.mul(c, z)
     inside = k.greater(t, -1.0)
@@ -304,7 +304,7 @@ def gamma_candidate(k: Any, d: Any, c: Any, z: Any, u: Any) -> tuple[Any, Any]:
 
 
 def gamma_result(k: Any, alpha: Any, d: Any, t: Any, words: list[Any], log: bool) -> Any:
-    """The numbers, or their logarithms, of the candidates that were accepted."""
+    """The numbers, or their logarithms, from the candidates that were accepted."""
     small = k.less(alpha, 1.0)
     w = open_uniform(k, words, k.dtype(alpha))
     share = k.where(small, k.div(k.log(w), k.where(small, k.abs(alpha), 1.0)), 0.0)
@@ -329,11 +329,11 @@ def grad_gamma(k: Any, alpha: Any, x: Any, log: bool) -> Any:
 
 
 def _grad_log_gamma(k: Any, a: Any, log_z: Any, z: Any, dtype: DType) -> Any:
-    """The derivative of ``log_z`` by ``a``: to 2e-7 of itself, or for float64 to 4e-13 (for ``a`` up to 10,000).
+    """The derivative of ``log_z`` by ``a``, with relative error 2e-7, in float64 4e-13 (for ``a`` up to 10,000).
 
     With ``t = z * exp(y)``, ``-(dP / da) / (z * dP / dz)`` is the integral of ``exp(a * y - z * (exp(y) - 1)) * (log_z
     + y - digamma(a))`` over ``y``, from 0 away from the bulk of the distribution: ``y = -step`` below ``a``, and ``y =
-    log1p(step)`` above. It falls as an exponential of ``step`` does, for which ``step = exp(t - exp(-t))`` and equal
+    log1p(step)`` above. It decays exponentially with ``step``, for which ``step = exp(t - exp(-t))`` and equal
     weights converge fast (Takahasi and Mori, "Double exponential formulas for numerical integration", 1974). This is
     done for ``a + 1``, where ``z`` is of one scale; ``P(a, z) - P(a + 1, z)`` leads back.
     """
@@ -371,7 +371,7 @@ def poisson_few(k: Any, rate: Any, u: Any) -> Any:
 
 
 def poisson_candidate(k: Any, rate: Any, u: Any, v: Any) -> tuple[Any, Any]:
-    """A candidate by two uniform numbers, and whether it is accepted. The constants are from PTRS."""
+    """A candidate from two uniform numbers, and whether it is accepted. The constants are from PTRS."""
     b = k.add(k.mul(k.sqrt(rate), 2.53), 0.931)
     a = k.sub(k.mul(b, 0.02483), 0.059)
     inverse = k.add(k.div(1.1328, k.sub(b, 3.4)), 1.1239)
@@ -411,7 +411,7 @@ def highest_bits(k: Any, low: Any, high: Any) -> Any:
 def multiply_high(k: Any, low: Any, high: Any, factor: int) -> Any:
     """The 64 highest bits of ``(high * 2**32 + low) * factor``, modulo ``2**64``, in int64."""
     small = 2**31
-    if factor <= small:  # no sum or product leaves the 63 bits of a positive integer
+    if factor <= small:  # no sum or product exceeds the 63 bits of a positive integer
         carried = k.bitwise_right_shift(k.mul(low, factor), 32)
         return k.bitwise_right_shift(k.add(k.mul(high, factor), carried), 32)
     if factor == 2**64:
@@ -427,7 +427,7 @@ def multiply_high(k: Any, low: Any, high: Any, factor: int) -> Any:
 
 
 def multiply_words(k: Any, x: Any, y: int) -> tuple[Any, Any]:
-    """The high and the low word of the product of two words, the second of which is one number."""
+    """The high and low words of the products of words ``x`` and the word ``y``, a Python integer."""
     low = k.mul(k.bitwise_and(x, 2**16 - 1), y)
     high = k.add(k.mul(k.bitwise_right_shift(x, 16), y), k.bitwise_right_shift(low, 16))
     word = k.add(k.bitwise_left_shift(k.bitwise_and(high, 2**16 - 1), 16), k.bitwise_and(low, 2**16 - 1))
@@ -435,7 +435,7 @@ def multiply_words(k: Any, x: Any, y: int) -> tuple[Any, Any]:
 
 
 def apply_dropout(k: Any, x: Any, keep: Any, dropout: float) -> Any:
-    """``x`` where it is kept, divided by the probability of that, and 0 elsewhere; all of it without ``keep``."""
+    """``x`` divided by the probability of keeping it, and 0 where it is not kept; ``x`` itself without ``keep``."""
     return x if keep is None else k.where(keep, k.mul(x, dropout_scale(dropout)), 0.0)
 
 

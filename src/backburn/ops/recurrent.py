@@ -160,18 +160,18 @@ def grad_parameters_all_steps(k: Any, grad_products: Any, hidden: Any, hiddens: 
     before = k.concat([k.reshape(hidden, (1, examples, size)), slice_axis(k, hiddens, 0, 0, steps - 1)], 0)
     if not wanted[0]:
         return None, k.sum(grad_products, (0, 1), False) if wanted[1] else None
-    grad_weight, grad_bias = k.linear_weight_backward(grad_products, before)  # on shards, examples may be cut
+    grad_weight, grad_bias = k.linear_weight_backward(grad_products, before)  # on shards, examples may be split
     return grad_weight, grad_bias if wanted[1] else None
 
 
 def grad_lstm(k: Any, g: Any, hidden: Any, cell: Any, weight: Any, out: Any, needs: Needs) -> tuple[Any, ...]:
-    """The gradients of :meth:`lstm`, of all steps by one operation."""
+    """The gradients of :meth:`lstm`, for all steps in one operation."""
     grad_sums, grad_hidden, grad_cell = k.lstm_backward(weight, cell, out[1], out[2], *g)
     return grad_sums, grad_hidden, grad_cell, *grad_parameters_all_steps(k, grad_sums, hidden, out[0], needs[3:])
 
 
 def grad_gru(k: Any, g: Any, hidden: Any, weight: Any, out: Any, needs: Needs) -> tuple[Any, ...]:
-    """The gradients of :meth:`gru`, of all steps by one operation."""
+    """The gradients of :meth:`gru`, for all steps in one operation."""
     grad_projected, grad_products, grad_hidden = k.gru_backward(weight, hidden, out[0], out[1], *g)
     return grad_projected, grad_hidden, *grad_parameters_all_steps(k, grad_products, hidden, out[0], needs[2:])
 
@@ -268,7 +268,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The gradients of :meth:`lstm` for its projected input, and for the initial hidden and cell states.
 
         ``cells`` and ``gates`` are results of it, and the last three operands the gradients of its results, if any.
-        The gradients of weight and bias follow from the first result by one product and one sum over all steps.
+        The gradients of weight and bias follow from the first result with one product and one sum over all steps.
         """
         found: list[Any] = []
         g_hidden: Any = None
@@ -325,7 +325,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         """The gradients of :meth:`gru` for its projected input, ``hidden @ weight.T + bias``, and the first state.
 
         ``hiddens`` and ``gates`` are results of it, and the last two operands the gradients of its results, if any.
-        The gradients of weight and bias follow from the second result by one product and one sum over all steps.
+        The gradients of weight and bias follow from the second result with one product and one sum over all steps.
         """
         found: list[Any] = []
         g_hidden: Any = None

@@ -1,6 +1,6 @@
 """Reductions: operations that combine the elements along axes.
 
-``axis`` holds distinct numbers from 0 to rank - 1 in ascending order, and one number where one axis is meant; with
+``axis`` holds distinct numbers from 0 to rank - 1 in ascending order, or is one number for a single axis; with
 ``keepdims`` the reduced axes stay at length 1. 16-bit floats are accumulated in float32.
 """
 
@@ -45,7 +45,7 @@ def products_of_others(k: Any, x: Any) -> Any:
     """The product of all other elements, for each element along the last axis.
 
     Elements are multiplied in pairs, and the pairs recursively; each element is then multiplied by its partner's
-    result. No division, so zeros are like other numbers.
+    result. Without division, zeros are no special case.
     """
     axis, length = len(x.shape) - 1, x.shape[-1]
     if length < 2:
@@ -66,7 +66,7 @@ def take_extremum(k: Any, x: Any, index: Any, axis: int, keepdims: bool) -> Any:
 
 
 def quantile_positions(q: float | tuple[float, ...], length: int) -> list[tuple[int, float]]:
-    """The place in sorted order below each of ``q``, and the fraction of the way to the next.
+    """The position in sorted order below each of ``q``, and the fraction of the way to the next.
 
     Raises :class:`ArgumentError` for a ``q`` outside 0 to 1 and :class:`ShapeError` when there is no element.
     """
@@ -82,14 +82,14 @@ def quantile_positions(q: float | tuple[float, ...], length: int) -> list[tuple[
 
 
 def quantile_shape(shape: Shape, *, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> Shape:
-    """The reduced shape; a tuple ``q`` makes a leading axis."""
+    """The reduced shape; a tuple ``q`` adds a leading axis."""
     result = reduced(shape, axis=axis, keepdims=keepdims)
     quantile_positions(q, math.prod(shape[a] for a in axis))
     return (len(q), *result) if isinstance(q, tuple) else result
 
 
 def extremum(shape: Shape, *, axis: Axes | int, keepdims: bool = False) -> Shape:
-    """The reduced shape, where there are elements to choose from."""
+    """The reduced shape; raises if there is no element to choose from."""
     result = reduced(shape, axis=axis, keepdims=keepdims)
     for a in check_axes(axis, len(shape)):
         if shape[a] == 0:
@@ -120,13 +120,13 @@ def broadcast_back(k: Any, g: Any, x_shape: Shape, axis: Axes) -> Any:
 
 
 def div_by_count(k: Any, x: Any, n: Any) -> Any:
-    """``x / n``, with ``n`` a number of elements, or a tensor of them, which may be beyond the largest float16."""
+    """``x / n`` for a count ``n``, or a tensor of counts, which may exceed the largest float16."""
     wide = upcast_half(k, x)
     return k.div(x, n) if wide is x else k.astype(k.div(wide, n), k.dtype(x))
 
 
 def split_ties(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
-    """The gradient of an extremum ``out``, in equal parts to all elements equal to it."""
+    """The gradient of an extremum ``out``, divided equally among all elements equal to it."""
     chosen = k.astype(k.equal(x, k.reshape(out, keepdims_shape(x.shape, axis))), k.dtype(x))
     number = k.sum(upcast_half(k, chosen), axis, True)
     return k.mul(chosen, div_by_count(k, k.reshape(g, keepdims_shape(x.shape, axis)), number))
@@ -163,7 +163,7 @@ def grad_std(k: Any, g: Any, x: Any, out: Any, axis: Axes, correction: float) ->
 
 
 def grad_norm(k: Any, g: Any, x: Any, out: Any, axis: Axes, ord: float) -> Any:
-    """``sign(x) (|x| / norm) ** (ord - 1)``; 0 where the norm is, or where an element is at which it has a corner."""
+    """``sign(x) (|x| / norm) ** (ord - 1)``; 0 where the norm or ``x`` is 0, even at a corner of the norm."""
     if ord == 0:
         return None
     if ord in (math.inf, -math.inf):
@@ -177,18 +177,18 @@ def grad_norm(k: Any, g: Any, x: Any, out: Any, axis: Axes, ord: float) -> Any:
 
 
 def _grad_norm_of_powers(k: Any, g: Any, x: Any, out: Any, ord: float) -> Any:
-    part_of_norm = safe_div(k, k.abs(x), out)  # may underflow: only an element that is 0 has a corner
+    part_of_norm = safe_div(k, k.abs(x), out)  # may underflow to 0, so x itself is tested for 0
     powers = k.pow(k.where(k.equal(x, 0.0), 1.0, part_of_norm), ord - 1.0)
     return k.mul(g, k.mul(k.sign(x), powers))
 
 
 def grad_logsumexp(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
-    """Each element's part of the sum; 0 where all are -inf. Elements that are inf share alike."""
+    """Each element's share of the sum; 0 where all are -inf. Infinite elements have equal shares."""
     kept = keepdims_shape(x.shape, axis)
     total, g = k.reshape(out, kept), k.reshape(k.where(k.equal(out, -math.inf), 0.0, g), kept)
     alike = k.where(k.equal(x, total), 0.0, k.full(kept, -math.inf, k.dtype(x)))
     terms = k.where(k.isinf(total), alike, x)
-    if len(axis) == 1:  # whose own derivative is accurate where one element makes the sum
+    if len(axis) == 1:  # softmax has an accurate derivative even if one element dominates
         return k.mul(k.softmax(terms, axis[0] % len(x.shape)), g)
     return k.mul(k.exp(k.sub(terms, k.logsumexp(terms, axis, True))), g)
 
@@ -256,7 +256,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def max(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The largest element over ``axis``; NaN if one is NaN. Elements that tie share the gradient equally.
 
-        Raises ValueError where there is no element to choose from.
+        Raises ValueError if there is no element to choose from.
         """
         return missing("max")
 
@@ -271,7 +271,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def min(self, x: Any, /, axis: Axes, keepdims: bool = False) -> Any:
         """The smallest element over ``axis``; NaN if one is NaN. Elements that tie share the gradient equally.
 
-        Raises ValueError where there is no element to choose from.
+        Raises ValueError if there is no element to choose from.
         """
         return missing("min")
 
@@ -305,7 +305,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def argmax(self, x: Any, /, axis: int, keepdims: bool = False) -> Any:
         """The index of the first largest element along ``axis``; NaN counts as larger than every number.
 
-        Raises ValueError where there is no element to choose from.
+        Raises ValueError if there is no element to choose from.
         """
         return missing("argmax")
 
@@ -317,7 +317,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def argmin(self, x: Any, /, axis: int, keepdims: bool = False) -> Any:
         """The index of the first smallest element along ``axis``; NaN counts as smaller than every number.
 
-        Raises ValueError where there is no element to choose from.
+        Raises ValueError if there is no element to choose from.
         """
         return missing("argmin")
 
@@ -388,7 +388,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def quantile(self: Any, x: F, /, q: float | tuple[float, ...], axis: Axes, keepdims: bool = False) -> F:
         """The quantile ``q`` of the elements over ``axis``, interpolated linearly between two elements.
 
-        A tuple ``q`` makes a leading axis. NaN if one element is NaN. The gradient goes to the two elements. Raises
+        A tuple ``q`` adds a leading axis. NaN if one element is NaN. The gradient goes to the two elements. Raises
         ValueError for a ``q`` outside 0 to 1, and if there are no elements.
         """
         line = merge_axes(self, x, axis)
@@ -410,7 +410,7 @@ class Reduce(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def median(self: Any, x: F, /, axis: Axes, keepdims: bool = False) -> F:
         """The middle of the sorted elements over ``axis``, or the mean of the two in the middle; NaN if one is NaN.
 
-        Raises ValueError where there is no element.
+        Raises ValueError if there are no elements.
         """
         return self.quantile(x, 0.5, axis, keepdims)
 
@@ -469,7 +469,7 @@ def _norm(k: Any, size: Any, axis: Axes, ord: float) -> Any:
         size = k.astype(k.not_equal(size, 0.0), k.dtype(size))
     if ord in (0, 1, math.inf) or 0 in size.shape:
         return k.sum(size, axis, True)
-    # Powers of what is divided by the element that counts most lie between 0 and 1.
+    # After division by the dominant element, powers lie between 0 and 1.
     scale = k.max(size, axis, True) if ord > 0 else k.min(size, axis, True)
     scale = k.where(k.logical_or(k.equal(scale, 0.0), k.isinf(scale)), 1.0, scale)
     ratio = k.div(size, scale)

@@ -1,7 +1,7 @@
 """Reading between elements and beyond them: windows as columns, resizing, sampling at arbitrary positions.
 
-``x`` has the shape ``(examples, channels, *spatial)``. The bodies are recorded when they are differentiated. 16-bit
-floats are computed in float32.
+``x`` has the shape ``(examples, channels, *spatial)``. Operations without a gradient rule are differentiated
+through their bodies. 16-bit floats are computed in float32.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OUTSIDE = ("zeros", "border", "reflection")
 def _check_mode(mode: Any, known: tuple[str, ...]) -> None:
     if mode not in known:
         plain = str(mode).removeprefix("bi").removeprefix("tri")
-        hint = f": along two axes and more {plain!r} is that" if plain in known else ""
+        hint = f"; along two or more axes {plain!r} is that" if plain in known else ""
         raise ArgumentError(f"the mode is one of {', '.join(known)}, not {mode!r}{hint}")
 
 
@@ -130,7 +130,7 @@ def neighbours(
 ) -> list[tuple[Any, Any]]:
     """The elements among ``n`` that each of ``m`` new ones reads, and their weights (None: all 1).
 
-    ``scale`` is the number of new elements for an old one, by default ``m / n``. Positions are quotients of integers,
+    ``scale`` is the number of new elements per old one, by default ``m / n``. Positions are quotients of integers,
     so their integral and fractional parts are exact.
     """
     new = k.arange(0, m, 1, int64)
@@ -154,8 +154,8 @@ def neighbours(
     return [(k.minimum(k.maximum(k.add(start, step), 0), n - 1), w) for step, w in weights.items()]
 
 
-#: The weights of four places around a position, as polynomials of its fractional part, the constant first; the place
-#: at the integral part has the number 0 (Keys 1981, with a = -0.75).
+#: The weights of four elements around a position, as polynomials of its fractional part, the constant first; element 0
+#: is at the integral part (Keys 1981, with a = -0.75).
 _CUBIC = {
     -1: (0.0, -0.75, 1.5, -0.75),
     0: (1.0, 0.0, -2.25, 1.25),
@@ -165,7 +165,7 @@ _CUBIC = {
 
 
 def _cubic(k: Any, part: Any, step: int, order: int = 0) -> Any:
-    """The weight of a place for the fractional part of a position, or its derivative of an ``order`` up to 3."""
+    """The weight of an element for the fractional part of a position, or its derivative of an ``order`` up to 3."""
     factors = [c * math.perm(power, order) for power, c in enumerate(_CUBIC[step])][order:]
     weight = factors.pop() if len(factors) > 1 else k.mul(part, 0.0)
     for factor in reversed(factors):
@@ -174,7 +174,7 @@ def _cubic(k: Any, part: Any, step: int, order: int = 0) -> Any:
 
 
 def _lanczos(k: Any, start: Any, part: Any, n: int) -> dict[int, Any]:
-    """The weights of six places around ``start + part``: places beyond the ``n`` weigh nothing, and all sum to 1."""
+    """The weights of the six elements around ``start + part``: 0 outside the ``n`` elements, and 1 in sum."""
     weights = {}
     for step in range(-2, 4):
         place, distance = k.add(start, step), k.sub(part, float(step))
@@ -186,7 +186,7 @@ def _lanczos(k: Any, start: Any, part: Any, n: int) -> dict[int, Any]:
 
 
 def _degree(mode: str) -> int:
-    """The most derivatives along an axis that are not 0 everywhere."""
+    """The highest order of a derivative along an axis that is not 0 everywhere."""
     return 3 if mode == "cubic" else 1
 
 
@@ -229,13 +229,13 @@ class _Corners(NamedTuple):
 
 
 def _corners(k: Any, positions: Any, places: Shape, mode: str, padding: str, slopes: Shape) -> _Corners:
-    """The corners that positions read; rows count all places of the padded axes, one example after the other."""
+    """The corners that positions read; rows number all elements of the padded axes, one example after the other."""
     examples, rank, wanted = positions.shape
     given = [index_axis(k, positions, 1, a) for a in range(rank)]
     unknown = [k.isnan(p) for p in given]
     given = [k.where(no_number, 0.0, p) for no_number, p in zip(unknown, given, strict=True)]
     zeros, linear, cubic = padding == "zeros", mode == "linear", mode == "cubic"
-    beyond = 3 if cubic else 2  # as far outside, only places outside are read
+    beyond = 3 if cubic else 2  # this far outside, only elements outside are read
     widths = ((2 * beyond - 2, 2 * beyond - 1) if zeros else (0, 0),) * rank
     lengths = [n + sum(width) for n, width in zip(places, widths, strict=True)]
     step = total = math.prod(lengths)
@@ -243,7 +243,7 @@ def _corners(k: Any, positions: Any, places: Shape, mode: str, padding: str, slo
     choices: list[list[tuple[Any, float, Any]]] = []
     for axis, (n, length) in enumerate(zip(places, lengths, strict=True)):
         step //= length
-        # All that is far outside reads zeros alone, also where what is at the edge is infinite.
+        # Positions far outside read only zeros, even if elements at the edge are infinite.
         position = k.clip(given[axis], *((float(-beyond), n - 1.0 + beyond) if zeros or cubic else (0.0, n - 1.0)))
         start = k.round(position) if mode == "nearest" else k.floor(position)
         whole = k.astype(start, int64)
@@ -295,7 +295,7 @@ def _reflected(k: Any, position: Any, low: float, high: float) -> Any:
 
 
 def _mirrored_places(k: Any, n: int, more: int, align_corners: bool) -> Any:
-    """The places of ``n``, with ``more`` mirrored ones before and after them: at the edges, or at the outer places."""
+    """The indices of ``n`` elements with ``more`` mirrored ones on each side: at the edges, or the outer elements."""
     period = max(2 * (n - 1), 1) if align_corners else 2 * n
     around = k.remainder(k.arange(-more, n + more, 1, int64), period)
     return k.minimum(around, k.sub(period if align_corners and n > 1 else period - 1, around))
@@ -391,7 +391,7 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def interpolate_backward(
         self: Any, grad: F, /, places: Shape, mode: str = "nearest", align_corners: bool = False
     ) -> F:
-        """The gradient of :meth:`interpolate`, whose input had these ``places``: added up where it was read."""
+        """The gradient of :meth:`interpolate` for an input of spatial shape ``places``: summed where it was read."""
         shape, dtype, wide = grad.shape, self.dtype(grad), upcast_half(self, grad)
         _interpolate_backward_shape(shape, places=places, mode=mode, align_corners=align_corners)
         for axis, n in enumerate(places, 2):
@@ -428,7 +428,7 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         out, places, rank = _grid_sample_shape(shape, grid.shape, mode=mode, padding=padding), shape[2:], len(shape) - 2
         wanted = self.reshape(upcast_half(self, grid), (shape[0], math.prod(out[2:]), rank))
         wide, positions = upcast_half(self, x), []
-        mirrored = 2 if mode == "cubic" and padding == "reflection" else 0  # places on each side that are read too
+        mirrored = 2 if mode == "cubic" and padding == "reflection" else 0  # elements on each side that are read too
         for axis, n in enumerate(places):
             given = self.add(index_axis(self, wanted, 2, rank - 1 - axis), 1.0)
             position = self.mul(given, (n - 1) / 2.0) if align_corners else self.sub(self.mul(given, n / 2.0), 0.5)
@@ -445,19 +445,19 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(kinds="F", shape=_sample_shape, like=("x",), differentiable=True)
     def sample(self: Any, x: F, positions: F, /, mode: str = "linear", padding: str = "zeros", slopes: Shape = ()) -> F:
-        """``x`` read at ``positions`` (examples, axes, wanted), numbers of elements from the first: all channels there.
+        """All channels of ``x`` at ``positions`` (examples, axes, wanted), which count elements from the first.
 
         ``mode`` is ``"linear"`` or ``"cubic"`` between elements along each axis, or ``"nearest"``. Outside is 0 or,
-        with the ``padding`` ``"border"``, the nearest element. A position that is NaN gives NaN. Along the axes
-        ``slopes`` it is the derivative for the position: 0 for NaN, and beyond the border. An axis may occur three
-        times in mode ``"cubic"``, else once.
+        with the ``padding`` ``"border"``, the nearest element. A position that is NaN gives NaN. With ``slopes``, it is
+        the derivative for the position along these axes: 0 for NaN, and beyond the border. An axis may occur up to
+        three times in mode ``"cubic"``, else once.
         """
         shape, dtype, wide = x.shape, self.dtype(x), upcast_half(self, x)
         out = _sample_shape(shape, positions.shape, mode=mode, padding=padding, slopes=slopes)
         if slopes and mode == "nearest":
             return self.zeros(out, dtype)
         at = _corners(self, upcast_half(self, positions), shape[2:], mode, padding, slopes)
-        # A row has all channels of a place: one copy for each index.
+        # A row has all channels of a position: one copy for each index.
         rows = self.reshape(zero_padded(self, wide, at.padding), (*shape[:2], at.rows))
         rows = self.reshape(self.permute_dims(rows, (0, 2, 1)), (shape[0] * at.rows, shape[1]))
         terms = (_weighted(self, self.take(rows, index, 0), *weight) for index, *weight in at.corners)
@@ -485,7 +485,7 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         padding: str = "zeros",
         slopes: Shape = (),
     ) -> F:
-        """The gradient of :meth:`sample` for its input, which had these ``places``: added up where it was read.
+        """The gradient of :meth:`sample` for an input of spatial shape ``places``: summed where it was read.
 
         A position that is NaN adds nothing.
         """
@@ -544,7 +544,7 @@ class Resample(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         wide = self.dtype(moves)
         positions = []
         for axis in (0, 1):
-            # The place of the window's element without an offset.
+            # The position of the window's element without an offset.
             element = self.mul(self.astype(self.arange(0, size[axis], 1, int64), wide), float(dilation[axis]))
             place = self.mul(self.astype(self.arange(0, counts[axis], 1, int64), wide), float(stride[axis]))
             element = self.sub(element, float(padding[axis][0]))

@@ -27,7 +27,7 @@ Elements = tuple[Any, ...]
 def associative_scan(
     k: Any, combine: Callable[[Elements, Elements], Elements], elements: Elements, axis: int
 ) -> Elements:
-    """The result of ``combine`` over all elements up to each position along ``axis``, by about ``2 log2(n)`` calls.
+    """The result of ``combine`` over all elements up to each position along ``axis``, in about ``2 log2(n)`` calls.
 
     An element is a tuple of tensors of one length along ``axis``; ``combine(earlier, later)`` is associative and works
     on many at once. Neighbours are combined, the results scanned recursively, and the positions between filled in:
@@ -143,21 +143,21 @@ def _grad_cumprod_wide(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: boo
 
 
 def is_carried(k: Any, x: Any, out: Any) -> Any:
-    """A mask of the places that keep the running extremum of the place before, as ``x`` is less extreme; not NaN."""
+    """A mask of the positions that keep the previous running extremum, since ``x`` is less extreme; False for NaN."""
     return k.logical_and(k.not_equal(x, out), k.equal(x, x))
 
 
 def grad_running_extremum(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
-    """Each gradient to the element that set the running extremum, or equalled it last."""
+    """Each gradient, passed to the element that last set or equalled the running extremum."""
     kept = is_carried(k, x, out)
     passed_on = k.astype(shift(k, kept, axis, False, True), k.dtype(g))
     return k.where(kept, 0.0, recurrence(k, passed_on, g, axis, True))
 
 
 def logcumsumexp_shares(k: Any, x: Any, out: Any, axis: int) -> tuple[Any, Any, Any]:
-    """The share of each element in the sum up to it, the sums, and how many of them are infinite, which share alike.
+    """The share of each element in the sum up to it, the logarithms of the sums, and the counts of infinite elements.
 
-    A sum of nothing is 0 and not its logarithm, minus infinity.
+    Infinite elements have equal shares. A logarithm that is infinite is replaced by 0.
     """
     infinite = k.where(k.equal(x, math.inf), 1.0, k.zeros(x.shape, k.dtype(x)))
     count = k.cumulative_sum(infinite, axis)
@@ -167,13 +167,13 @@ def logcumsumexp_shares(k: Any, x: Any, out: Any, axis: int) -> tuple[Any, Any, 
 
 
 def logcumsumexp_left(k: Any, before: Any, total: Any, count_before: Any, count: Any) -> Any:
-    """The share of a logarithm of a sum in a later one, and of infinite elements among more of them."""
+    """The share of a sum in a later one, from their logarithms, or from the counts of infinite elements."""
     finite = k.exp(k.sub(k.where(k.equal(before, math.inf), 0.0, before), total))
     return k.where(k.greater(count, 0.0), k.div(count_before, k.maximum(count, 1.0)), finite)
 
 
 def grad_logcumsumexp(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
-    """Each element's part of the sum up to it, times what of that sum is left in each later one."""
+    """Each element's share of the sum up to it, times the later gradients, weighted by that sum's share in each sum."""
     share, total, count = logcumsumexp_shares(k, x, out, axis)
     later = shift(k, total, axis, math.inf, True)
     left = logcumsumexp_left(k, out, later, count, shift(k, count, axis, 0.0, True))
@@ -183,7 +183,7 @@ def grad_logcumsumexp(k: Any, g: Any, x: Any, out: Any, axis: int) -> Any:
 def grad_ssm_scan(
     k: Any, g: Any, a: Any, b: Any, x: Any, h0: Any, out: Any, axis: int, reverse: bool, needs: Needs
 ) -> tuple[Any, ...]:
-    """The gradients of all operands by one operation, or of some, from the gradient of each state."""
+    """The gradients of all operands in one operation, or of some, from the gradient of each state."""
     if all(needs[:3]) and not is_scalar(b):
         return k.ssm_scan_backward(g, a, b, x, out, h0, axis, reverse)
     a = k.broadcast_to(a, out.shape)
@@ -206,13 +206,13 @@ def _tangent_cumprod_wide(k: Any, t: Any, x: Any, out: Any, axis: int, reverse: 
 
 
 def tangent_running_extremum(k: Any, t: Any, x: Any, out: Any, axis: int) -> Any:
-    """The tangent of the element that set the running extremum, or equalled it last."""
+    """The tangent of the element that last set or equalled the running extremum."""
     kept = is_carried(k, x, out)
     return recurrence(k, k.astype(kept, k.dtype(t)), k.where(kept, 0.0, t), axis, False)
 
 
 def tangent_logcumsumexp(k: Any, t: Any, x: Any, out: Any, axis: int) -> Any:
-    """Each element's part of the sum up to it, and what is left of the parts before."""
+    """The tangent of each element times its share, plus the earlier ones times what is left of their shares."""
     share, total, count = logcumsumexp_shares(k, x, out, axis)
     before = shift(k, out, axis, -math.inf, False)
     left = logcumsumexp_left(k, before, total, shift(k, count, axis, 0.0, False), count)
@@ -262,7 +262,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def cummax(self: Any, x: Any, /, axis: int) -> Any:
         """The largest element so far along ``axis``; NaN from the first NaN on.
 
-        The gradient goes to the element that set it, of several equal ones to the last so far.
+        The gradient goes to the element that set it, or to the last that equalled it.
         """
         return associative_scan(self, lambda a, b: (self.maximum(a[0], b[0]),), (x,), axis)[0]
 
@@ -277,7 +277,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def cummin(self: Any, x: Any, /, axis: int) -> Any:
         """The smallest element so far along ``axis``; NaN from the first NaN on.
 
-        The gradient goes to the element that set it, of several equal ones to the last so far.
+        The gradient goes to the element that set it, or to the last that equalled it.
         """
         return associative_scan(self, lambda a, b: (self.minimum(a[0], b[0]),), (x,), axis)[0]
 
@@ -327,7 +327,7 @@ class Scan(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         a, fed = self.broadcast_to(a, shape), self.broadcast_to(fed, shape)
         state = None if h0 is None else first_state(self, upcast_half(self, h0), shape, axis)
         states = []
-        # One turn for each step: products of many ``a``, as in logarithmic schemes, overflow where no state does.
+        # Step by step: products of many ``a``, as in logarithmic schemes, overflow where no state does.
         for t in reversed(range(shape[axis])) if reverse else range(shape[axis]):
             now = slice_axis(self, fed, axis, t, t + 1)
             state = now if state is None else self.add(self.mul(slice_axis(self, a, axis, t, t + 1), state), now)

@@ -111,7 +111,7 @@ class Selection(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
 
 def above(k: Any, shape: Shape, offset: int) -> Any:
-    """For each place of a matrix, whether it is on or above the diagonal ``offset`` above the main one."""
+    """For each element of a matrix, whether it is on or above the diagonal ``offset`` above the main one."""
     rows = k.arange(offset, offset + shape[-2], 1, int64)
     return k.less_equal(k.reshape(rows, (shape[-2], 1)), k.arange(0, shape[-1], 1, int64))
 

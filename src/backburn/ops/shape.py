@@ -1,4 +1,4 @@
-"""Operations on the shape, which move elements and change none."""
+"""Operations on the shape, which move elements without changing them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def inverse_permutation(axes: Shape) -> Shape:
 
 
 def split(k: Any, g: Any, axis: int, lengths: list[int]) -> list[Any]:
-    """``g`` cut along ``axis``."""
+    """``g`` split along ``axis`` into parts of these ``lengths``."""
     result, start = [], 0
     for n in lengths:
         result.append(slice_axis(k, g, axis, start, start + n))
@@ -31,7 +31,7 @@ def split(k: Any, g: Any, axis: int, lengths: list[int]) -> list[Any]:
 
 
 def unstack(k: Any, g: Any, axis: int) -> list[Any]:
-    """``g`` cut along ``axis``, which is dropped."""
+    """The entries of ``g`` along ``axis``, which they lack."""
     select = k.select
     return [select(g, axis, i) for i in range(g.shape[axis])]
 

@@ -43,7 +43,7 @@ def _nth(x: Shape, *, nth: int, axis: int, keepdims: bool = False) -> tuple[Shap
 
 def _searched(x: Shape, values: Shape, **_: Any) -> Shape:
     if not x:
-        raise ShapeError("what is searched must have at least one axis")
+        raise ShapeError("the sorted tensor must have at least one axis")
     if len(x) > 1 and (len(values) != len(x) or values[:-1] != x[:-1]):
         raise ShapeError(f"{list(values)} and {list(x)} must be alike in every axis but the last")
     return values
@@ -117,7 +117,7 @@ class Sort(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     def kthvalue(self: Any, x: Any, /, nth: int, axis: int, keepdims: bool = False) -> Any:
         """The ``nth`` smallest element along ``axis``, counted from 1, and its index.
 
-        Raises ValueError when there is no such element.
+        Raises ValueError if there is no such element.
         """
         _nth(x.shape, nth=nth, axis=axis)
         return take_extremum(self, x, slice_axis(self, self.argsort(x, axis), axis, nth - 1, nth), axis, keepdims)
@@ -148,7 +148,7 @@ class Sort(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
 
 def _before(k: Any, x: Any, value: Any, right: bool) -> Any:
-    """Whether ``x`` stands before the place of ``value`` in sorted order, where NaN is last."""
+    """Whether ``x`` comes before the insertion point of ``value`` in sorted order, in which NaN is last."""
     numbers = k.less_equal(x, value) if right else k.less(x, value)
     if not k.dtype(x).is_floating:
         return numbers

@@ -1,6 +1,6 @@
 """The operation table: one record per operation, entered by the decorator of its declaration.
 
-A record holds all that is known of an operation: declaration, default body, gradient rules, tangents, its rule under
+A record holds everything known about an operation: declaration, default body, gradient rules, tangents, its rule under
 ``vmap`` and its samples for conformance. Decorators, completeness tests and documentation read it.
 """
 
@@ -35,7 +35,7 @@ class Operation:
     ``optional`` operands that may be None. ``shape`` is a rule: called with the operands' shapes (None for a Python
     scalar or an absent operand) and the attributes, it returns the result's shape, one for each output, or raises an
     error of backburn; it is None if the shape depends on data. ``results`` is the dtype of each output: ``"same"`` is
-    the dtype of the operands named in ``like``, ``"real"`` and ``"complex"`` that of its parts and the one with such
+    the dtype of the operands named in ``like``, ``"real"`` that of its parts, ``"complex"`` the one with such
     parts, ``"dtype"`` the dtype of the attribute of this name, ``"data"`` the dtype of the host array, ``"host"`` is
     for a result on the host, not a primitive; anything else is a dtype's name.
     A last ``"..."`` means any number of outputs like the one before it.
@@ -90,7 +90,7 @@ class Operation:
     def dtypes(
         self, dtypes: Mapping[str, DType | None], attributes: Mapping[str, Any], outputs: int = 1
     ) -> tuple[DType | None, ...]:
-        """The dtype of each output, from the operands' dtypes by name (None for scalars); None where data decide.
+        """The dtype of each output, from the operands' dtypes by name (None for scalars); None if it depends on data.
 
         ``outputs`` is their number if the table leaves it open.
         """
@@ -106,12 +106,12 @@ class Operation:
 
     @cached_property
     def keeps_kind(self) -> bool:
-        """Whether no output is the part of a complex operand, or made of parts."""
+        """Whether no output is a part of a complex operand, or composed of parts."""
         return not {"real", "complex"} & {*self.results}
 
     @cached_property
     def needs_complex(self) -> bool:
-        """Whether only backends with complex dtypes can have it."""
+        """Whether only backends with complex dtypes can implement it."""
         return self.kinds == "C" or "complex" in self.results
 
     @cached_property
@@ -126,7 +126,7 @@ class Operation:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The options that have a default, and these."""
+        """The options that have a default, with their defaults."""
         return {n: d for n, d in self.attributes.items() if d is not inspect.Parameter.empty}
 
     def result_shape(self, operands: Iterable[Any], attributes: Mapping[str, Any]) -> Any:
@@ -206,7 +206,7 @@ _revision = 0
 
 
 def notify(name: str) -> None:
-    """Call the listeners with the name of an operation, which begins a new revision if a user has defined it."""
+    """Call the listeners with the name of an operation; a user-defined one begins a new revision."""
     global _revision
     if name not in OPERATIONS or OPERATIONS[name].implementations is not None:
         _revision += 1

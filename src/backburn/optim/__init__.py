@@ -1,4 +1,4 @@
-"""Optimizers, which replace the parameters of a model by better ones.
+"""Optimizers, which update the parameters of a model.
 
 A training loop::
 
@@ -7,7 +7,7 @@ A training loop::
         loss = cross_entropy(model(images), labels)
         optimizer.step(model, loss.backward())
 
-Nothing is stored on tensors, so that nothing has to be zeroed between steps.
+Tensors do not store gradients, so nothing needs zeroing between steps.
 """
 
 from typing import TYPE_CHECKING

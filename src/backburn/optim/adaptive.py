@@ -62,7 +62,7 @@ class RMSprop(ElementWise):
         g = decayed(k, g, x, weight_decay)
         variance = square = mean_square(k, before[0], g, alpha)
         means = [mean(k, before[1], g, alpha)] if centered else []
-        if centered:  # below 0 by rounding alone
+        if centered:  # only rounding makes it negative
             variance = k.maximum(k.sub(square, k.square(means[0])), 0.0)
         update = k.div(g, k.add(k.sqrt(variance), eps))
         if momentum:

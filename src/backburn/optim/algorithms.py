@@ -128,7 +128,7 @@ class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
     A step multiplies the parameter by ``1 - lr * weight_decay`` instead of adding to its gradient, or with ``cautious``
-    only its elements of the sign of the first moment, which the update shrinks as well (Chen et al., "Cautious weight
+    only elements with the sign of the first moment, which the update shrinks as well (Chen et al., "Cautious weight
     decay", 2025, arXiv:2510.12402). Other options and errors are those of :class:`Adam`.
 
         >>> import backburn as bb

@@ -25,18 +25,18 @@ M = TypeVar("M")
 
 
 class Average(FixedAttributes):
-    """The running mean of a model's parameters, to evaluate with, or as a target that follows slowly.
+    """The running mean of a model's parameters, for evaluation or as a target that follows slowly.
 
     Each :meth:`update` moves the mean towards the parameters: ``mean += (1 - decay) * (parameter - mean)``, which is
-    the exponential moving average (EMA; Polyak averaging). The first one takes the parameters as they are. With
-    ``decay=None`` all updates have equal weights (stochastic weight averaging, SWA; Izmailov et al., 2018). With
-    ``warmup``, the decay of update ``n`` is at most ``(1 + n) / (10 + n)``, so that the first parameters are soon
-    forgotten, as in TensorFlow's ``ExponentialMovingAverage`` with a number of updates.
+    the exponential moving average (EMA; Polyak averaging). The first one copies the parameters. With ``decay=None`` all
+    updates have equal weights (stochastic weight averaging, SWA; Izmailov et al., 2018). With ``warmup``, the decay of
+    update ``n`` is at most ``(1 + n) / (10 + n)``, so that the first parameters are soon forgotten, as in TensorFlow's
+    ``ExponentialMovingAverage`` with ``num_updates``.
 
-    A model is a module or any other tree of tensors that can be changed in place. The mean is kept by the parameters'
-    paths, whatever mode the model is in; that of 16-bit parameters in float32. Buffers of modules, such as the running
-    statistics of ``BatchNorm``, stay those of the model, or are averaged too with ``use_buffers``, if they are floats;
-    integers, such as counters, never are. In the state of a captured step, an average is updated by each replay.
+    A model is a module or any other tree of tensors that can be changed in place. Means are kept by the parameters'
+    paths, whatever the model's mode; those of 16-bit parameters in float32. Buffers of modules, such as the running
+    statistics of ``BatchNorm``, keep the model's values, or with ``use_buffers`` are averaged too if they are floats;
+    integers, such as counters, never are. An average in the state of a captured step is updated by each replay.
 
     Raises :class:`ArgumentError` for a decay outside of 0 to 1, and for ``warmup`` without a decay.
 
@@ -60,7 +60,7 @@ class Average(FixedAttributes):
         self.updates = 0
         self._means: dict[str, FloatTensor] = {}
         if decay is None and warmup:
-            raise ArgumentError("Average: warmup limits the decay, and decay=None has equal weights without one")
+            raise ArgumentError("Average: warmup limits the decay, but decay=None means equal weights, without decay")
 
     def __repr__(self) -> str:
         return f"Average(decay={self.decay!r}, warmup={self.warmup!r}, use_buffers={self.use_buffers!r})"
@@ -74,7 +74,7 @@ class Average(FixedAttributes):
         super().__setattr__(name, value)
 
     def update(self, model: Any) -> None:
-        """Move the mean towards the parameters of ``model``; call it after each step, or once in an epoch.
+        """Move the mean towards the parameters of ``model``; call it after each step, or once per epoch.
 
         Raises :class:`ArgumentError` for a model with other paths than before, :class:`ShapeError` and
         :class:`DTypeError` for parameters of other shapes and dtypes, and :class:`GraphError` inside a transform of the
@@ -102,13 +102,13 @@ class Average(FixedAttributes):
                 continue
             x, mean = _widened(leaf.value), self._means[leaf.path]
             k: Any = x._backend
-            if mean._primitive is x._primitive:  # which a frozen parameter always is
+            if mean._primitive is x._primitive:  # always true of frozen parameters
                 means[leaf.path] = mean
                 continue
             if mean._backend != k:
                 mean = mean.to(k)
             key = id(k), x._dtype.name
-            if key not in weights:  # a 0-d tensor: numbers would be compiled into the formula, each new one again
+            if key not in weights:  # a 0-d tensor: a number would be compiled into the formula, again for each value
                 weights[key] = k.mul(k.full((), 1.0, x._dtype), weight)
             moved = k.fuse(_moved, mean._primitive, x._primitive, weights[key])
             means[leaf.path] = x.__class__(moved, k, x._dtype)
@@ -117,7 +117,7 @@ class Average(FixedAttributes):
             self._count()
 
     def _count(self) -> int:
-        """One more update; returns their number."""
+        """Count an update; returns the number of updates."""
         self.updates += 1
         return self.updates
 
@@ -136,7 +136,7 @@ class Average(FixedAttributes):
 
     @contextmanager
     def applied(self, model: M) -> Iterator[M]:
-        """A context in which ``model`` has the mean; at its end, also by an error, it has its own parameters again.
+        """A context in which ``model`` has the mean; its parameters are restored at the end, also after an error.
 
         Raises the errors of :meth:`copy_to`.
         """
@@ -151,7 +151,7 @@ class Average(FixedAttributes):
                 leaf.put(x)
 
     def _weight(self, updates: int) -> float:
-        """The weight of the parameters in an update, by its number, from 1 on."""
+        """The weight of the parameters in an update, given its number, counted from 1."""
         if self.decay is None:
             return 1.0 / updates
         n = updates - 1
@@ -172,7 +172,7 @@ class Average(FixedAttributes):
         paths = {leaf.path for leaf in leaves}
         if wrong := sorted(paths ^ self._means.keys()):
             is_models = wrong[0] in paths
-            has = "the model has and the average has not" if is_models else "the average has and the model not"
+            has = "is in the model but not in the average" if is_models else "is in the average but not in the model"
             others = self._means.keys() - paths if is_models else paths - self._means.keys()
             hint = hint_for(wrong[0], others) if others else ""
             raise ArgumentError(f"{name}: an average belongs to one model, and {wrong[0]!r} {has}. {hint}".rstrip())
@@ -186,12 +186,12 @@ class Average(FixedAttributes):
         return leaves
 
     def _tensors_of(self, module: Any) -> list[Any]:
-        """The float tensors of a module that are averaged, and others."""
+        """The tensors of a module to average; buffers may include other dtypes than floats."""
         found = [x for _, x in module.named_parameters()]
         return found + [x for _, x in module.named_buffers()] if self.use_buffers else found
 
     def _pairs(self, name: str, model: Any) -> list[tuple[Leaf, FloatTensor]]:
-        """The tensors of ``model`` that are averaged, and what takes their places."""
+        """The averaged tensors of ``model``, each with its replacement."""
         if not self._means:
             raise ArgumentError(f"{name}: there is no mean yet: call update(model) after each step")
         return [(leaf, _like(self._means[leaf.path], leaf.value)) for leaf in self._leaves(name, model)]
@@ -202,7 +202,7 @@ class Average(FixedAttributes):
         """The state for saving: each mean under ``"<path>.mean"``, and the number of ``"updates"``."""
         means = {}
         for path, x in self._means.items():
-            kept = copy_if_overwritten(x)  # in a separate tensor: a captured step uses up those of its state
+            kept = copy_if_overwritten(x)  # a separate tensor: a captured step consumes those of its state
             means[f"{path}.mean"] = kept.__class__(kept._primitive, kept._backend, kept._dtype)
         return {"updates": self.updates, **means}
 
@@ -234,7 +234,7 @@ class Average(FixedAttributes):
         if not -(2**63) < updates < 2**63:
             raise ArgumentError("load_state_dict: updates has more than 64 bits")
         if updates < 0 or (updates == 0) != (not means):
-            raise ArgumentError(f"load_state_dict: {updates} updates have not left {len(means)} means")
+            raise ArgumentError(f"load_state_dict: {updates} updates do not give {len(means)} means")
         self.updates, self._means = updates, means
 
     def state_tensors(self) -> dict[str, FloatTensor]:
@@ -279,7 +279,7 @@ def lowered(x: FloatTensor) -> FloatTensor:
 
 
 def _widened(x: FloatTensor) -> FloatTensor:
-    """A parameter as averages have it: below its level of autodiff, of at least 32 bits."""
+    """A parameter in the form that is averaged: below its level of autodiff, in at least 32 bits."""
     return upcast_half(lowered(x))
 
 

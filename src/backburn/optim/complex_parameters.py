@@ -1,4 +1,4 @@
-"""Complex parameters as optimizers step them: two reals, the real and the imaginary part, along a first axis."""
+"""How optimizers represent complex parameters: real and imaginary parts stacked along a first axis."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from backburn.tensor.core.dispatch import upcast_half_dtype
 
 
 def dtype_of_steps(dtype: DType) -> DType:
-    """The dtype in which a parameter is stepped and its state kept: at least float32, and that of complex parts."""
+    """The dtype in which a parameter is updated and its state kept: at least float32; the dtype of complex parts."""
     return dtype.part if isinstance(dtype, ComplexDType) else upcast_half_dtype(dtype)
 
 
 def shape_of_steps(x: Any) -> tuple[int, ...]:
-    """The shape in which a parameter is stepped: (2, *shape) of a complex one."""
+    """The shape in which a parameter is updated: (2, *shape) for a complex one."""
     return (2, *x.shape) if isinstance(x.dtype, ComplexDType) else tuple(x.shape)
 
 
@@ -24,5 +24,5 @@ def as_real(k: Any, x: Any) -> Any:
 
 
 def as_complex(k: Any, x: Any) -> Any:
-    """The complex primitive of parts."""
+    """The complex primitive with these parts."""
     return k.complex(k.select(x, 0, 0), k.select(x, 0, 1))

@@ -11,7 +11,7 @@ from backburn.base.errors import hint_for
 
 
 class _FixedAttributesMeta(ABCMeta):
-    """The metaclass: the attributes are fixed when ``__init__``, also that of a subclass, has returned."""
+    """The metaclass: fixes the attributes once ``__init__``, also that of a subclass, has returned."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         made = super().__call__(*args, **options)

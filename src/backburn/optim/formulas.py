@@ -13,7 +13,7 @@ from backburn.optim.optimizer import Optimizer, StepInputs
 
 
 class PerParameter(Optimizer):
-    """The base class of optimizers that update one parameter after another, by numbers common to all of them."""
+    """The base class of optimizers that update one parameter after another, with numbers common to all."""
 
     @abstractmethod
     def _update_one(self, k: Any, inputs: StepInputs, numbers: list[Any], x: Any, g: Any, *state: Any) -> Any:
@@ -77,7 +77,7 @@ def mean_square(k: Any, before: Any, x: Any, beta: float) -> Any:
 
 
 def total(k: Any, x: Any) -> Any:
-    """The sum of all elements, in row-major order whatever the memory layout: a resumed run gets the same bits."""
+    """The sum of all elements, in row-major order whatever the memory layout: a resumed run is bitwise identical."""
     return k.sum(k.reshape(x, (prod(x.shape),)), (0,), False)
 
 

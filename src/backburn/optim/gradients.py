@@ -198,7 +198,7 @@ def _named(name: str, gradients: Any) -> NamedGradients:
                 how = ": bb.asarray(...) makes one" if hasattr(gradient, "__array__") else ""
                 raise DTypeError(f"{name}: the gradient of {path} is a tensor, not {describe((gradient,))}{how}")
         return given
-    read = "named_gradients(model, gradients) reads them out of what backward returned"
+    read = "named_gradients(model, gradients) reads them from what backward returned"
     if not is_tree(gradients):
         raise ArgumentError(f"{name}: takes gradients by path, not {type(gradients).__name__}: {read}")
     if hasattr(gradients, "named_parameters"):
@@ -220,9 +220,9 @@ def by_leaf(name: str, model: Any, leaves: list[Leaf], gradients: Any, lower: bo
     """Each leaf's gradient on the inner backend, by the leaf's position in ``leaves``.
 
     ``gradients`` are tensors by path, or in a tree like ``model``, of the parameter's backend or of its inner one. The
-    gradients of one parameter under several paths are added, unless they are one tensor. Those of frozen parameters
-    are left out, and in a tree those of buffers. Unless ``lower``, gradients stay on their own levels, and those of
-    frozen parameters count. Raises for unknown paths and for gradients that do not fit.
+    gradients of one parameter under several paths are added, unless they are one tensor. Those of frozen parameters are
+    left out, and in a tree those of buffers. Unless ``lower``, gradients stay on their own levels, and those of frozen
+    parameters are included. Raises for unknown paths and for gradients that do not fit.
     """
     positions = {path: i for i, leaf in enumerate(leaves) for path in leaf.paths}
     in_tree = not _is_by_path(gradients)
@@ -235,8 +235,8 @@ def by_leaf(name: str, model: Any, leaves: list[Leaf], gradients: Any, lower: bo
                 continue
             if not positions:
                 raise ArgumentError(
-                    f"{name}: the model comes first, then its gradients, and there is no parameter in the first: it "
-                    f"is a {type(model).__name__}"
+                    f"{name}: takes the model first, then its gradients, but the first argument, a "
+                    f"{type(model).__name__}, has no parameters"
                 )
             raise ArgumentError(f"{name}: the model has no parameter {path!r}. {hint_for(path, positions)}")
         i = positions[path]
@@ -255,7 +255,7 @@ def by_leaf(name: str, model: Any, leaves: list[Leaf], gradients: Any, lower: bo
 
 
 def _fitting(name: str, path: str, x: FloatTensor, gradient: Any, k: Any) -> FloatTensor:
-    """A gradient that fits ``x`` as a tensor of ``k``, where the steps of ``x`` are computed, or as it is."""
+    """A gradient of ``x``, checked, as a tensor of ``k``, where ``x`` is updated; unchanged if that is None."""
     fault: BackburnError
     if gradient.__class__ is not x.__class__ or gradient._dtype is not x._dtype:
         fault = DTypeError(f"{name}: the gradient of {path} is a tensor of the parameter's dtype")
@@ -266,5 +266,5 @@ def _fitting(name: str, path: str, x: FloatTensor, gradient: Any, k: Any) -> Flo
     elif gradient.backend == x.backend:
         return gradient.inner()
     else:
-        fault = BackendMismatchError(f"{name}: the gradient of {path} lives on another backend than the parameter")
+        fault = BackendMismatchError(f"{name}: the gradient of {path} is on another backend than the parameter")
     raise type(fault)(f"{fault}; gradient and parameter: {describe((gradient, x))}")

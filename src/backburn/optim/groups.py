@@ -22,8 +22,8 @@ T = TypeVar("T")
 class Groups(FixedAttributes):
     """Optimizers by patterns of paths: a parameter belongs to the first pattern that its path matches.
 
-    A pattern contains shell wildcards, or is the path of a part of the model, such as ``"layers.0"``, and then stands
-    for everything in it. Raises :class:`ArgumentError` for anything but an optimizer; and at a step for a pattern that
+    A pattern contains shell wildcards, or is the path of a part of the model, such as ``"layers.0"``, and then matches
+    everything in it. Raises :class:`ArgumentError` for anything but an optimizer; and at a step for a pattern that
     matches no parameter, and for a parameter with a gradient that matches no pattern (``"*"`` matches everything).
 
         >>> import backburn as bb
@@ -80,7 +80,7 @@ class Groups(FixedAttributes):
             self._tree = None  # its tensors belong to the recording alone
 
     def begin(self, model: Any, change: Callable[[str, FloatTensor], FloatTensor]) -> None:
-        """Let each optimizer begin the state of its parameters; see :meth:`Optimizer.begin`."""
+        """Let each optimizer initialize the state of its parameters; see :meth:`Optimizer.begin`."""
         tree = self._walked(model)
         for pattern, optimizer in self.optimizers.items():
             own = [leaf for leaf in tree.leaves if self._pattern_of_path[leaf.path] == pattern]

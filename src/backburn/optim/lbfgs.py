@@ -18,11 +18,11 @@ from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer
 from backburn.tensor.generators import Draws
 
-#: The least curvature of a pair, the product of move and change of gradient; other pairs are ignored. (Near a minimum,
+#: The least curvature (the product of move and change of gradient) of a pair that is not ignored. (Near a minimum,
 #: curvatures become as small as the squared distance from it, and still matter.)
 CURVATURE = 1e-30
-#: The line search: the least fall of the loss and the largest remaining slope, as shares of the first slope, and the
-#: largest number of evaluations.
+#: The line search: the least decrease of the loss and the largest remaining slope, as fractions of the initial slope,
+#: and the maximum number of evaluations.
 DECREASE, SLOPE_LEFT, EVALUATIONS = 1e-4, 0.9, 30
 
 
@@ -69,10 +69,10 @@ class LBFGS(Optimizer):
     def step(self, model: Any, gradients: Any, steps: int = 1) -> float | None:  # type: ignore[override]
         """Take a step, given gradients (see :meth:`Optimizer.step`) or a function of the model that returns its loss.
 
-        With a function, returns the loss before the step. ``steps`` are taken at once, with what the line search has
-        found where each ends: a step takes two calls of the function, several take one more than there are, if the line
-        search is content with its first. They end early where no way leads down. If the function raises an error,
-        the step in which it does is not taken. Raises :class:`ArgumentError` for several steps with given gradients.
+        With a function, returns the loss before the step. Several ``steps`` reuse the loss and gradients that each line
+        search ends with: a step takes two calls of the function, ``n`` steps take ``n + 1``, if every line search
+        accepts its first point. They end early if no step decreases the loss. A step in which the function raises an
+        error is not taken. Raises :class:`ArgumentError` for several steps with given gradients.
         """
         steps = integer("LBFGS.step", "steps", steps, least=1)
         if not callable(gradients):
@@ -85,7 +85,7 @@ class LBFGS(Optimizer):
         value = found[0]
 
         def again(model: Any) -> tuple[float, NamedGradients]:
-            """The loss of the same random numbers: a line search compares its values."""
+            """The loss with the same random numbers, so that a line search can compare values."""
             return draws.again(lambda: _evaluated(loss, model))
 
         for number in range(1, steps + 1):
@@ -98,9 +98,9 @@ class LBFGS(Optimizer):
     def _search(
         self, model: Any, evaluated: Any, value: float, slopes: NamedGradients
     ) -> tuple[float, tuple[float, NamedGradients] | None]:
-        """Take a step from where the loss is ``value``: how many times its move is gone, and the loss and slopes there.
+        """Take a step from a point of loss ``value``; returns the factor of its move, and the loss and slopes there.
 
-        The latter are None if the last call of the function was elsewhere.
+        The latter are None if the function was last called at another point.
         """
         before = {leaf.path: leaf.value for leaf in self._leaves(model)}
         known = self.steps, {path: copy(entry) for path, entry in self._states.items()}
@@ -132,7 +132,7 @@ class LBFGS(Optimizer):
             go(times)
             self._tree.remember()
         if not times:
-            self._states.clear()  # the pairs did not lead downwards
+            self._states.clear()  # the pairs gave no descent direction
         for leaf in leaves if times else ():
             entry = self._state(leaf, self._states[leaf.path].backend)
             move: Any = entry.tensors[1]
@@ -159,7 +159,7 @@ def _evaluated(loss: Any, model: Any) -> tuple[float, NamedGradients]:
 
 
 def _inner(slopes: NamedGradients, moves: NamedGradients) -> float:
-    """The slope along moves, of complex parameters the real part of the sum of ``conj(slope) * move``."""
+    """The slope along moves; for complex parameters, the real part of the sum of ``conj(slope) * move``."""
     return sum((conj(slopes[path]) * move).sum().item().real for path, move in moves.items() if path in slopes)
 
 
@@ -179,7 +179,7 @@ def _by_wolfe(along: Callable[[float], tuple[float, float]], value: float, slope
 
 
 def _newton(k: Any, grads: list[Any], moves: list[list[Any]], changes: list[list[Any]]) -> list[Any]:
-    """The approximate inverse Hessian times the gradient. Pairs without curvature count for nothing."""
+    """The approximate inverse Hessian times the gradient. Pairs without curvature are ignored."""
     curvatures = [_dot(k, s, y) for s, y in zip(moves, changes, strict=True)]
     usable = [k.greater(c, CURVATURE) for c in curvatures]
     safe = [k.where(ok, c, 1.0) for ok, c in zip(usable, curvatures, strict=True)]
@@ -190,7 +190,7 @@ def _newton(k: Any, grads: list[Any], moves: list[list[Any]], changes: list[list
         shares.append(k.mul(weight, _dot(k, s, r)))
         r = _moved(k, r, k.neg(shares[-1]), y)
     length = reduce(k.add, [total(k, k.abs(g)) for g in grads])
-    # The first step, gradient descent without a pair, has at most the length 1.
+    # Without pairs, the first step is gradient descent of length at most 1.
     first = k.div(1.0, k.maximum(length, 1.0))
     scale = k.where(usable[0], k.div(safe[0], k.where(usable[0], _dot(k, changes[0], changes[0]), 1.0)), first)
     r = [k.mul(x, scale) for x in r]

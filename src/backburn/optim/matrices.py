@@ -105,7 +105,7 @@ class Muon(PerParameter):
 
     The mean of the gradients becomes ``m = momentum * m + (1 - momentum) * g``. It is orthogonalized, or with
     ``nesterov`` the mean ``momentum * m + (1 - momentum) * g`` is: divided by its Frobenius norm (or ``eps``, if that
-    is larger), its singular values are brought near 1 by ``ns_steps`` Newton-Schulz iterations with the polynomial ``a
+    is larger), its singular values are driven near 1 by ``ns_steps`` Newton-Schulz iterations with the polynomial ``a
     * s + b * s**3 + c * s**5``, whose coefficients are ``ns_coefficients``. A step multiplies the parameter ``x`` of
     shape (outputs, inputs) by ``1 - lr * weight_decay``, and then subtracts the orthogonalized matrix times ``lr *
     sqrt(max(1, outputs / inputs))``. With ``adjust_lr_fn="match_rms_adamw"`` the factor is ``lr * 0.2 *
@@ -212,7 +212,7 @@ def _decayed_mean(k: Any, before: Any, x: Any, beta: Any) -> Any:
 
 
 def _rms(k: Any, x: Any) -> Any:
-    """The root of the mean square of all elements; 0 of none."""
+    """The root mean square of all elements; 0 if there are none."""
     return k.div(length(k, x), sqrt(max(prod(x.shape), 1)))
 
 

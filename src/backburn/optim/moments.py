@@ -16,7 +16,7 @@ from backburn.tensor.core.options import bounded
 def adam_formula(k: Any, x: Any, g: Any, m: Any, v: Any, *rest: Any) -> tuple[Any, ...]:
     """A step of Adam, with the largest second moment if a ``peak`` is kept.
 
-    ``share=0`` ignores the second moment; ``cautious`` leaves the shrinking of ``x`` out where ``m`` has another sign.
+    ``share=0`` ignores the second moment; ``cautious`` does not shrink ``x`` where ``m`` has the opposite sign.
     """
     *peak, beta1, beta2, weight_decay, cautious, rate, share, floor, shrink = rest
     g = decayed(k, g, x, weight_decay)
@@ -45,7 +45,7 @@ class Moments(ElementWise):
         return self._all(value) if name == "betas" else super()._checked(name, value)
 
     def _all(self, betas: Any) -> tuple[float, ...]:
-        """The decays."""
+        """The checked decay rates."""
         name, (word, count) = type(self).__name__, self._decays
         if not isinstance(betas, (tuple, list)) or len(betas) != count:
             raise ArgumentError(f"{name}: betas are {word} numbers, not {betas!r}")
@@ -253,8 +253,8 @@ class Adan(Moments):
 
     With ``d`` the gradient minus that of the step before (0 in the first), the means become ``m = beta1 * m + (1 -
     beta1) * gradient``, ``n = beta2 * n + (1 - beta2) * d`` and ``v = beta3 * v + (1 - beta3) * (gradient + beta2 *
-    d)**2``. Divided by 1 minus their decay to the power of the step's number, they give the change ``lr * (m + beta2 *
-    n) / (sqrt(v) + eps)`` of the parameter ``x``, which becomes ``(x - change) / (1 + lr * weight_decay)``, or without
+    d)**2``. Divided by 1 minus their decay to the power of the step number, they give the change ``lr * (m + beta2 * n)
+    / (sqrt(v) + eps)`` of the parameter ``x``, which becomes ``(x - change) / (1 + lr * weight_decay)``, or without
     ``proximal`` ``x * (1 - lr * weight_decay) - change``. The ``betas`` are 1 minus the paper's. Four tensors are kept
     for each parameter.
 

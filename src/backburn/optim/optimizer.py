@@ -55,8 +55,8 @@ _STEP, _TENSORS = attrgetter("step"), attrgetter("tensors")
 class ParameterState:
     """An optimizer's state for one parameter: the number of its steps, and some tensors on ``backend``.
 
-    The tensors are in the order of the optimizer's ``remembers``, and nobody else has them: steps and replays write
-    their primitives. These are ``owned`` if nothing else refers to them, so that the next step may reuse their memory.
+    The tensors are in the order of the optimizer's ``remembers``, and are not shared: steps and replays replace their
+    primitives. These are ``owned`` if nothing else refers to them, so that the next step may reuse their memory.
     """
 
     __slots__ = ("backend", "owned", "step", "tensors")
@@ -68,7 +68,7 @@ class ParameterState:
         self.owned = owned
 
     def __copy__(self) -> ParameterState:
-        """A state with separate tensors over the same primitives, which nobody owns any more."""
+        """A state with separate tensors over the same primitives, which neither state owns any more."""
         self.owned = False
         return ParameterState(self.backend, self.step, [x._primitive for x in self.tensors], False)
 
@@ -79,14 +79,14 @@ class ParameterState:
         return made
 
     def shown(self) -> list[FloatTensor]:
-        """The tensors as others may keep them: their values do not change."""
+        """The tensors as callers may keep them: their values do not change."""
         return [FloatTensor(x._primitive, x._backend, x._dtype) for x in self.tensors]
 
 
 class Update(NamedTuple):
     """A parameter to update: the backend that computes it, its gradient there, and its state.
 
-    It and its gradient are made float32 for the update if it ``widens``.
+    If it ``widens``, parameter and gradient are cast to float32 for the update.
     """
 
     leaf: Leaf
@@ -100,7 +100,7 @@ class StepInputs(NamedTuple):
     """The primitives and numbers of one step of parameters of one dtype on one backend.
 
     ``remembered`` has one list of tensors, parameter by parameter, for each name of the optimizer's ``remembers``; with
-    ``donate`` they may be used up. ``step`` is the number of the step, if the optimizer corrects by it.
+    ``donate`` their memory may be reused. ``step`` is the number of the step, if the optimizer depends on it.
     """
 
     params: list[Any]
@@ -115,9 +115,9 @@ class Optimizer(FixedAttributes):
     """The base class of optimizers: parameters are found by walking over the model, and their state is kept by path.
 
     A model is a module or any other tree of tensors that can be changed in place. Steps are computed on the inner
-    backend, where nothing is recorded. Parameters of 16-bit floats are updated, and their state is kept, in float32.
-    A complex parameter is stepped as two reals, its real and its imaginary part, and its state has these along a first
-    axis of length 2.
+    backend, where nothing is recorded. Parameters of 16-bit floats are updated, and their state is kept, in float32. A
+    complex parameter is updated as two reals, its real and its imaginary part, which its state has along a first axis
+    of length 2.
 
     Options may be set between steps, as in ``optimizer.lr = 0.5 * optimizer.lr``, and are validated; those that
     determine the kept state are fixed. A subclass sets all attributes in ``__init__``.
@@ -125,7 +125,7 @@ class Optimizer(FixedAttributes):
 
     #: The names of the state tensors of each parameter.
     remembers: tuple[str, ...] = ()
-    #: The options that are numbers of at least 0, each with the number that it must be below.
+    #: The options that are numbers from 0 on, each with its exclusive upper bound.
     _numbers: ClassVar[Mapping[str, float]] = {}
     #: The options that are True or False.
     _flags: ClassVar[tuple[str, ...]] = ()
@@ -165,7 +165,7 @@ class Optimizer(FixedAttributes):
             super().__setattr__(name, old)
             kind = type(self).__name__
             raise ArgumentError(
-                f"{kind}: {name} decides what is remembered, and cannot become {value!r} now: make another {kind}"
+                f"{kind}: {name} determines the kept state, and cannot become {value!r} now: create another {kind}"
             )
 
     def _checked(self, name: str, value: Any) -> Any:
@@ -179,7 +179,7 @@ class Optimizer(FixedAttributes):
 
     @abstractmethod
     def _update(self, k: Any, inputs: StepInputs) -> tuple[Any, ...]:
-        """The new values of parameters of one dtype, then, list for list, of their state."""
+        """The new values of parameters of one dtype, followed by those of each list of their state."""
 
     @explained
     def step(self, model: Any, gradients: Any) -> None:
@@ -199,8 +199,8 @@ class Optimizer(FixedAttributes):
         if active is not None and any(leaf.value.backend is active for leaf in leaves):
             raise GraphError(
                 "step: the model is an argument of a transform, whose derivatives (or examples) would end at the new "
-                "parameters, which are leaves. Inside, bb.trees.tree_map(lambda p, g: p - lr * g, model, gradients) is "
-                "a step; or step outside, where one optimizer trains stacked models by the sum of bb.vmap of their loss"
+                "parameters, which are leaves. Inside, step with bb.trees.tree_map(lambda p, g: p - lr * g, model, "
+                "gradients); or step outside: one optimizer trains stacked models by the sum of bb.vmap of their loss"
             )
         if is_tree(gradients):
             given = by_leaf("step", model, leaves, gradients)
@@ -239,7 +239,7 @@ class Optimizer(FixedAttributes):
             recording.host(lambda: self._put_steps(self.steps + 1), (lambda: self.steps, self._put_steps))
 
     def _task(self, leaf: Leaf, gradient: Any) -> Update:
-        """The update of a parameter by its gradient. Raises for a parameter that nothing can replace."""
+        """The update of a parameter by its gradient. Raises for a parameter that cannot be replaced."""
         if (node := leaf.fixed) is not None:
             raise ArgumentError(
                 f"step: takes the model, into which the new parameters are put: step(model, gradients). "
@@ -251,10 +251,10 @@ class Optimizer(FixedAttributes):
         return Update(leaf, k, gradient, self._state(leaf, k), widens)
 
     def begin(self, model: Any, change: Callable[[str, FloatTensor], FloatTensor]) -> None:
-        """Make the state of each parameter that requires a gradient, as the first step does, and change it.
+        """Initialize the state of each parameter that requires a gradient, as the first step does, and change it.
 
-        Each tensor of the state, also of one that was loaded, is replaced by what ``change`` returns for the path of
-        its parameter and the tensor.
+        Each state tensor, including loaded ones, is replaced by what ``change`` returns for the path of its parameter
+        and the tensor.
 
         >>> import backburn as bb
         >>> model, optimizer = bb.nn.Linear(2, 1, bias=False), bb.optim.SGD(0.1, momentum=0.9)
@@ -276,7 +276,7 @@ class Optimizer(FixedAttributes):
         vars(self)["steps"] = steps
 
     def _number(self, group: list[Update], recording: Recording | None) -> int:
-        """One more step of a group: its number, which changes at each replay, if the optimizer corrects by it."""
+        """Count a step of a group; returns its number, which changes at each replay if the optimizer depends on it."""
         entries = [update.state for update in group]
 
         def count() -> int:
@@ -307,7 +307,7 @@ class Optimizer(FixedAttributes):
         return bounded(type(self).__name__, f"lr({self.steps})", rate, least=0, below=inf)
 
     def _options(self) -> dict[str, Any]:
-        """The settings that a recorded step holds as they were; rates and counts are asked for anew."""
+        """The options that are constants of a recorded step; rates and counts are read at each replay."""
         found = {}
         for name, value in vars(self).items():
             if isinstance(value, (int, float, str, tuple)) and name not in ("lr", "steps", "_foreign"):
@@ -329,7 +329,7 @@ class Optimizer(FixedAttributes):
         return list(groups.values())
 
     def _renewed(self, group: list[Update], lr: float, step: int) -> list[FloatTensor]:
-        """The tensors that take the places of the parameters of a group, whose states are renewed."""
+        """The new parameters of a group, whose states are updated."""
         k, params, grads = group[0].k, [], []
         for update in group:
             x, gradient = update.leaf.value, update.gradient
@@ -349,7 +349,7 @@ class Optimizer(FixedAttributes):
         for update, primitive, *values in zip(group, *lists, strict=True):
             x = update.leaf.value
             home: Any = x._backend
-            if has_shards:  # what is computed of tensors that lie otherwise may lie otherwise
+            if has_shards:  # results of differently sharded tensors may be sharded differently
                 primitive = _placed_like(k, primitive, params[len(news)])
                 pairs = zip(values, update.state.tensors, strict=True)
                 values = [_placed_like(k, new, x._primitive) if new.shape == x.shape else new for new, x in pairs]
@@ -404,7 +404,7 @@ class Optimizer(FixedAttributes):
                 if wrong_dtype or remembered.shape != shape:
                     self._tree = None
                     raise (DTypeError if wrong_dtype else ShapeError)(
-                        f"step: what is remembered of {leaf.path} is {describe((remembered,))}, and the parameter is "
+                        f"step: the state of {leaf.path} is {describe((remembered,))}, and the parameter is "
                         f"{describe((x,))}: an optimizer belongs to one model"
                     )
 
@@ -510,15 +510,15 @@ class Optimizer(FixedAttributes):
 
 
 def _placed_like(k: Any, x: Any, like: Any) -> Any:
-    """A result of a step, in the parts in which ``like`` is."""
+    """A result of a step, sharded as ``like`` is."""
     made = place_like(k, x, like)
     if made is not x and (recording := RECORDING_STEP.get()) is not None:
-        raise recording.refuse(CaptureError("a step whose results do not lie on the shards as their tensors did"))
+        raise recording.refuse(CaptureError("a step whose results are sharded differently from the old tensors"))
     return made
 
 
 def _count(name: str, steps: Any) -> int:
-    """A number of steps; also of an array, as files have them."""
+    """A number of steps, which may be an array, as in files."""
     try:
         count = index(steps)
     except TypeError:

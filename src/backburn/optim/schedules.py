@@ -1,6 +1,6 @@
 """Learning-rate schedules: functions of the number of steps taken, passed to an optimizer as ``lr``.
 
-Names are those of PyTorch's schedulers, with the rate ``lr`` where these have the optimizer.
+Names are those of PyTorch's schedulers, with the rate ``lr`` in place of the optimizer.
 
 Apart from :class:`ReduceOnPlateau`, a schedule has no state: the optimizer counts the steps, and saves their number.
 Any function will do. ::
@@ -42,7 +42,7 @@ class Schedule:
     """
 
     def __post_init__(self) -> None:
-        """Check rates, factors and numbers of steps, and keep them as numbers of Python."""
+        """Check rates, factors and numbers of steps, and convert them to Python numbers."""
         for option, value in list(vars(self).items()):
             object.__setattr__(self, option, _checked(type(self).__name__, option, value))
 
@@ -86,7 +86,7 @@ class Linear(Schedule):
 
 @dataclass(frozen=True)
 class Polynomial(Schedule):
-    """A fall from ``lr`` to ``end_value`` in ``total_iters`` steps, by the remaining share of steps to the ``power``.
+    """Decay from ``lr`` to ``end_value`` in ``total_iters`` steps, by the remaining fraction of steps to the ``power``.
 
     >>> rate = Polynomial(1.0, total_iters=4, power=2.0)
     >>> [rate(n) for n in (0, 1, 2, 4, 9)]
@@ -150,7 +150,7 @@ class CosineWarmRestarts(Schedule):
 
 
 def _power(factor: float, exponent: float) -> float:
-    """``factor ** exponent``, infinity where it is beyond floats: as a rate, an optimizer refuses that."""
+    """``factor ** exponent``, infinity on overflow, which an optimizer refuses as a rate."""
     try:
         return float(factor**exponent)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The compilation of programs: for backends that have none of their own, and the protocol of those that have."""
+"""The compilation of programs, and the protocol of backends that compile them themselves."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class CompilingBackend(Protocol):
         """An executable of a program, whose calls it may rewrite; they are joined only if ``program.joins``.
 
         :func:`backburn.programs.ir.rewrite` runs passes, and :class:`backburn.programs.executable.CompiledProgram`
-        makes the calls that they leave. A backend that records by itself returns one of these: it is run once, and
-        then given to the backend's own ``capture`` as a step.
+        runs the calls that remain. A backend that records by itself returns a ``CompiledProgram``: it is run once, and
+        then given to the backend's ``capture`` as a step.
         """
 
 

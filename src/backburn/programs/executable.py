@@ -1,4 +1,4 @@
-"""``CompiledProgram``: makes the calls of a program, and its updates in the memory of the state."""
+"""``CompiledProgram``: runs the calls of a program, and its updates in the memory of the state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backburn.programs.ir import Program, Variable
 from backburn.programs.passes.in_place import Donated, InPlaceUpdates
 from backburn.programs.source import source_of
 
-#: A function of the parts of a state and the known references to each: whether there is none beside these.
+#: From the parts of a state and the counts of known references to each: whether there are no others.
 IsUnshared = Callable[[Sequence[Any], Sequence[int]], list[bool]]
 
 
@@ -33,8 +33,8 @@ class CompiledProgram:
     ) -> None:
         """A program of calls of ``k``.
 
-        ``in_place`` makes its updates. ``donated`` are parts of the state, by number, that calls may write over where
-        they are unshared.
+        ``in_place`` runs its updates. ``donated`` are parts of the state, by number, that calls may overwrite if
+        unshared.
         """
         self.k = k
         self.program = program
@@ -45,7 +45,7 @@ class CompiledProgram:
         self._is_unshared = is_unshared
         self._donated = donated
         made = {v: n for n, v in enumerate(v for update in updates for v in update.results) if v is not None}
-        #: Where the results of the updates go: in the state and in the outputs, the places and which results.
+        #: For the state and the outputs: the places that results of updates take, and the numbers of these results.
         self._puts = [
             [(i, made[v]) for i, v in enumerate(values) if isinstance(v, Variable) and v in made]
             for values in program.results
@@ -53,29 +53,29 @@ class CompiledProgram:
         results = [[None if isinstance(v, Variable) and v in made else v for v in x] for x in program.results]
         given = [[update.operands, [*update.call.attributes.values()]] for update in updates]
         self.source = source_of(program.calls, [program.state, program.inputs], [*results, given])
-        #: Whether a replay has allocated the part of the state.
+        #: Whether a replay allocated each part of the state.
         self._owned = [False] * len(program.state)
         self._lock = threading.Lock()
         _COMPILED.add(self)
 
     def set_state(self, place: int, value: Any) -> None:
-        """Hold a primitive as a part of the state, or None."""
+        """Set a part of the state to a primitive, or None."""
         self.state[place] = value
         self._owned[place] = False
 
     def __call__(
         self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None = None
     ) -> list[Any]:
-        """Make the calls, and then the updates; :attr:`state` is another list after that. Returns the outputs."""
+        """Run the calls, then the updates, and replace the list :attr:`state`; returns the outputs."""
         if self._in_place is None and not self._donated:
             state, out, _ = self._run(inputs, numbers)
             self.state, self._owned = state, [False] * len(state)
             return out
-        with self._lock:  # what may be written over is decided for one replay
+        with self._lock:  # one replay at a time decides what it may overwrite
             return self._replay(inputs, numbers, release)
 
     def _run(self, inputs: Sequence[Any], numbers: Sequence[float]) -> Any:
-        """Make the calls: the results in the state, the outputs, and what the updates are given."""
+        """Run the calls; returns the new state, the outputs, and the operands of the updates."""
         if not WATCHERS:
             return self.source.run(self.state, inputs, numbers)
         with replay_call():
@@ -84,7 +84,7 @@ class CompiledProgram:
     def _replay(
         self, inputs: Sequence[Any], numbers: Sequence[float], release: Callable[[], list[int]] | None
     ) -> list[Any]:
-        """Make the calls and the updates of a program that writes over its state."""
+        """Run the calls and the updates of a program that overwrites its state."""
         if self._donated and release is not None and self._is_unshared is not None:
             is_free = self._is_unshared(self.state, release())
             for place, donated in self._donated:
@@ -110,7 +110,7 @@ class CompiledProgram:
         given: list[Any],
         release: Callable[[], list[int]] | None,
     ) -> None:
-        """Make the updates of these operands and values of attributes; the results complete ``state`` and ``out``."""
+        """Run the updates, ``given`` operands and attributes; their results complete ``state`` and ``out``."""
         owned = [False] * len(state)
         if release is None:
             in_place.begin(self.state, owned, owned)
@@ -144,7 +144,7 @@ class CompiledProgram:
         return explanation.text_of(self)
 
 
-#: All programs: a thread of the parent may have been in one of them when it forked.
+#: All programs, for a forked child to renew their locks: a thread of the parent may have held one.
 _COMPILED: WeakSet[CompiledProgram] = WeakSet()
 
 

@@ -1,4 +1,4 @@
-"""Programs for people: their text, and which recorded call an error of a replay belongs to."""
+"""Explanations of programs: their text, and which recorded call an error of a replay comes from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def failed(
 ) -> tuple[str, list[Any], dict[str, Any]] | None:
     """The operation whose call raised ``error`` in a replay, with its operands and attributes; None if unknown.
 
-    ``update_code`` is the code of the method that makes updates.
+    ``update_code`` is the code of the method that runs updates.
     """
     trace = error.__traceback__
     codes = executable.source.run.__code__, update_code
@@ -53,7 +53,7 @@ def failed(
         if isinstance(x, Variable):
             if (name := executable.source.names.get(x)) is not None:
                 return values[name]
-            k = executable.k  # a native program's own value: one like it
+            k = executable.k  # a native program's intermediate value: one like it
             return k.broadcast_to(k.zeros((), x.dtype), x.shape)
         return values["numbers"][x.place] if isinstance(x, Number) else x
 
@@ -93,7 +93,7 @@ def _call_lines(call: Call, note: str) -> Iterator[str]:
             yield from (f"    {line}" for line in _call_lines(inner, ""))
         return
     if isinstance(call.attributes.get("donate"), Donated):
-        note = "donated: it writes over the first operand if nothing else refers to that"
+        note = "donated: it overwrites the first operand if nothing else refers to it"
     yield line_of(call) + (f"  # {note}" if note else "")
 
 

@@ -1,4 +1,4 @@
-"""Programs: the calls of a recorded step, their variables, and what passes over them need."""
+"""Programs: the calls of a recorded step, their variables, and functions for passes over them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Number:
-    """A number of the recording, by its place."""
+    """A number that may change between replays, by its place in the recording."""
 
     place: int
 
@@ -51,10 +51,10 @@ class Call:
 
 @dataclass(eq=False)
 class Program:
-    """The calls of a step, the variables that it is given, and what it returns.
+    """The calls of a step, its input variables, and its results.
 
-    ``results`` are the new state and the outputs: variables, and constants. ``constants`` are calls whose results never
-    change, and that gather gradients of rows, by the identity of these.
+    ``results`` are the new state and the outputs: variables and constants. ``constants`` has calls of ``take_backward``
+    with constant results, by the ids of these.
     """
 
     calls: list[Call]
@@ -64,9 +64,9 @@ class Program:
     constants: Mapping[int, Call] = field(default_factory=dict)
     #: Whether calls may be joined, which may round differently.
     joins: bool = True
-    #: The calls that a backend makes last, in the state's memory (:class:`backburn.programs.passes.in_place.Update`).
+    #: The calls that a backend runs last, in the state's memory (:class:`backburn.programs.passes.in_place.Update`).
     updates: Sequence[Any] = ()
-    #: The number of calls before backends make native programs and updates of them.
+    #: The number of calls before backends turn some into native programs and updates.
     launches: int = 0
     #: Remarks for people, by the call: how it was joined or compiled, or why not.
     notes: dict[Call, str] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Program:
         return Variable(self._next - 1, shape, dtype)
 
     def makers(self) -> dict[Variable, Call]:
-        """The call that makes each variable; those that the program is given have none."""
+        """The call that computes each variable; the state and the inputs have none."""
         return {v: call for call in self.calls for v in call.writes}
 
     def users(self) -> dict[Variable, list[Call]]:
@@ -118,7 +118,7 @@ class Program:
         self.calls = found[::-1]
 
 
-#: A function from a program, and the backend that makes its calls, to the calls of a program that computes the same.
+#: A function from a program and the backend of its calls to the calls of a program that computes the same.
 Pass = Callable[[Program, Any], list[Call]]
 
 
@@ -174,9 +174,9 @@ def ordered(
     makers: Mapping[Variable, Call],
     then: Mapping[Variable, Sequence[Variable]] | None = None,
 ) -> list[Call]:
-    """The calls that make variables, each after those that make its operands, otherwise in the order of these.
+    """The calls that compute variables, each after those that compute its operands, else in the order of ``wanted``.
 
-    ``then`` are variables to make as soon as another is made.
+    ``then`` has the variables to compute right after another.
     """
     found: list[Call] = []
     made: set[int] = set()

@@ -41,7 +41,7 @@ class Trace(ABC):
     def __init__(self, dtype: DType) -> None:
         self.floats = dtype
         self.calls: list[Call] = []
-        #: The numbers that the formula has besides its operands.
+        #: The constants of the formula.
         self.constants: dict[Value, float] = {}
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Trace(ABC):
     def full(self, shape: tuple[int, ...], number: float, dtype: DType) -> Value:
         """A number; raises :class:`Unsupported` for an array."""
         if shape:
-            raise Unsupported("a formula has no arrays of its own")
+            raise Unsupported("a formula cannot create arrays")
         return self.constant(number)
 
     def astype(self, x: Value, dtype: DType) -> Value:

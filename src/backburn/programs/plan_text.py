@@ -1,4 +1,4 @@
-"""Plans for people: each pass, what it reads and writes, and where every other call went."""
+"""Plans as text: each pass, what it reads and writes, and what became of every other call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plan_of(executable: CompiledProgram) -> str:
 
 
 def _pass_lines(number: int, plan: Plan, generators: Mapping[int, str]) -> Iterator[str]:
-    """The lines of a pass; ``generators`` tell how one that begins with a call is computed."""
+    """The lines of a pass; ``generators`` tell how it is computed, by the id of its first call."""
     space = plan.space
     shorter = f" and one of {space.rest}" if space.rest else ""
     yield f"pass {number}: {space.rows} rows of {space.width}{shorter} {space.dtype}, {len(plan.steps)} calls"

@@ -1,4 +1,4 @@
-"""Programs as the source of a Python function, which makes the calls one after the other."""
+"""Programs as the source of a Python function that runs their calls in order."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 
 from backburn.programs.ir import Call, Number, Variable, variables_in, varies
 
-#: A value of fewer bytes is not freed right after its last use, but by the next of the values that take its place.
+#: Values of fewer bytes are not freed right after their last use, but when their variable is assigned again.
 SMALL = 1 << 12
 
 
 class Source(NamedTuple):
-    """A function of state, inputs and numbers that makes calls, and returns lists of results."""
+    """A function of state, inputs and numbers that runs calls and returns lists of results."""
 
     run: Callable[..., Any]
-    #: The call of each of its lines.
+    #: The calls by line number.
     calls: Mapping[int, Call]
     #: The local variable that holds a value; values that are not needed at the same time share one.
     names: Mapping[Variable, str]
 
 
 def source_of(calls: list[Call], variables: list[list[Variable]], results: list[list[Any]]) -> Source:
-    """A function that makes the calls, for variables of the state and the inputs, and returns the results."""
+    """A function that runs the calls on variables of the state and the inputs, and returns the results."""
     source = ProgramSource("replay(state, inputs, numbers)")
     names: dict[Variable, str] = {}
     free: list[str] = []
@@ -48,7 +48,7 @@ def source_of(calls: list[Call], variables: list[list[Variable]], results: list[
         over = [v for v in call.reads if last[v] == i]
         over += [v for v in call.writes if last[v] == i and v not in call.reads]
         if large := [names[v] for v in over if prod(v.shape) * v.dtype.bits >= 8 * SMALL]:
-            source.line("".join(f"{n} = " for n in sorted(large)) + "None")  # which frees their memory
+            source.line("".join(f"{n} = " for n in sorted(large)) + "None")  # frees their memory
         free += sorted((names[v] for v in over), reverse=True)
     source.line("return " + ", ".join(f"[{', '.join(map(source.expression, values))}]" for values in results))
     return Source(source.compiled(), places, names)
@@ -87,7 +87,7 @@ class ProgramSource:
         if isinstance(value, list) and varies(value):
             return f"[{', '.join(map(self.expression, value))}]"
         name = self.names[id(value)] = f"c{len(self._constants)}"
-        self._constants[name] = value  # which keeps its identity
+        self._constants[name] = value  # keeps it alive, and so its id unique
         return name
 
     def targets(self, results: Any) -> str:

@@ -117,7 +117,7 @@ def _quantized_input_linear(x: Any, weight: Any, bias: Tensor | None) -> Any:
         shape = linear_shape(x.shape, weight.shape, None if added is None else added.shape)
         rows = x if x.ndim == 2 else call("reshape", x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
     except ShapeError as error:
-        if "would part values" not in str(error):
+        if "would separate values" not in str(error):
             raise ShapeError(f"quantized_linear: {error}. Operands: {describe((x, weight, bias))}") from None
         return call("quantized_linear", call("dequantize", x, dtype=float32), weight, added)
     product = call("quantized_matmul", rows, weight, dtype=float32, transposed=True)

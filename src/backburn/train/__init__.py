@@ -1,6 +1,6 @@
 """Training: ``fit`` and ``Trainer`` for any model, loss and data, with callbacks and precision.
 
-Needs NumPy alone; the extra ``train`` adds progress bars, pictures and configuration files.
+Needs only NumPy; the extra ``train`` adds progress bars, pictures and configuration files.
 """
 
 from typing import TYPE_CHECKING

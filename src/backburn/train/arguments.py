@@ -73,7 +73,7 @@ def place_of(model: Any) -> Place:
     if not any(
         leaf.value.dtype.has_gradient and leaf.value.is_require_grad for leaf in MutableTree([model], is_tensor).leaves
     ):
-        raise GraphError("Trainer: no parameter of the model requires a gradient: model.require_grad() lets all do")
+        raise GraphError("Trainer: no parameter of the model requires a gradient: model.require_grad() sets it for all")
     return place
 
 
@@ -93,13 +93,13 @@ def has_kind(callbacks: Sequence[Callback], kind: type[Callback]) -> bool:
 def all_callbacks(
     callbacks: Sequence[Callback], rates: Mapping[str, Any], monitored: str, progress: bool | None, is_first: bool
 ) -> list[Callback]:
-    """The callbacks that were given, and those that a trainer adds; all but the first process have fewer."""
+    """The given callbacks and those that a trainer adds; processes after the first lack those with ``only_first``."""
     given: Any = callbacks
     if isinstance(given, Callback) or not isinstance(given, (list, tuple)):
         raise ArgumentError(f"Trainer: callbacks are a list of Callback objects, not {given!r:.80}")
     for callback in given:
         if not isinstance(callback, Callback):
-            made = "; an object is meant, not the class" if isinstance(callback, type) else ""
+            made = "; pass an object, not the class" if isinstance(callback, type) else ""
             raise ArgumentError(f"Trainer: a callback derives from train.Callback, and {callback!r:.80} does not{made}")
     found = list(given)
     if any(hasattr(rate, "observe") for rate in rates.values()) and not has_kind(found, Plateau):

@@ -1,4 +1,4 @@
-"""Batches as the trainer takes them: trees of host arrays or tensors, made tensors, counted and described."""
+"""Batches of a trainer, trees of host arrays or tensors: converted to tensors, counted and described."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from backburn.tensor.logic import isfinite, isinf
 
 
 class Place:
-    """The backend and the float dtype of a model, which host data take."""
+    """The backend and the float dtype of a model, to which host data are converted."""
 
     __slots__ = ("_host", "backend", "cutting", "dtype")
 
     def __init__(self, backend: AnyBackend, dtype: DType) -> None:
         self.backend = backend
         self.dtype = dtype
-        #: How batches are cut over the shards of a mesh, if they are.
+        #: How batches are split over the shards of a mesh, if they are.
         self.cutting: Cutting | None = None
         #: The dtype of arrays that need no cast.
         self._host = None if dtype.name == "bfloat16" else dtype.dtype
@@ -91,9 +91,9 @@ def described(batch: Any) -> str:
 
 
 def not_finite(data: Any, epoch: int, count: int) -> str | None:
-    """The first array with NaN or infinities among ``count`` batches of an epoch, in words.
+    """A description of the first array with NaN or infinities among ``count`` batches of an epoch.
 
-    None if all are finite, and for data that can be gone through only once.
+    None if all are finite, and for data that can be iterated over only once.
     """
     if hasattr(data, "__iter__") and iter(data) is data:
         return None
@@ -104,7 +104,7 @@ def not_finite(data: Any, epoch: int, count: int) -> str | None:
 
 
 def _not_finite(batch: Any) -> str | None:
-    """The first array of a batch with NaN or infinities, with their number and first row; None if all are finite."""
+    """A description of the first array of a batch with NaN or infinities; None if all are finite."""
     for path, x in leaves_with_paths(batch):
         if not hasattr(x, "shape"):
             continue
@@ -117,7 +117,7 @@ def _not_finite(batch: Any) -> str | None:
 
 
 def layout(batch: Any) -> dict[str, str]:
-    """The keys of a batch with dtype and shape without the first axis, by which the data of two runs are compared."""
+    """The dtype, and the shape without the first axis, of each key of a batch, to compare the data of two runs."""
     found = {}
     for path, x in leaves_with_paths(batch):
         shape = getattr(x, "shape", None)
@@ -135,7 +135,7 @@ def batches_of(data: Any, epoch: int) -> Iterator[Any]:
 
 
 def host_examples(batch: Any) -> int:
-    """The number of examples of a batch as it was given."""
+    """The number of examples of a batch before its conversion to tensors."""
     for x in batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (tuple, list)) else (batch,):
         if isinstance(x, (dict, tuple, list)):
             return host_examples(x)

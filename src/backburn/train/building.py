@@ -30,7 +30,7 @@ from backburn.train.trainer import Trainer
 
 T = TypeVar("T")
 
-#: The mesh axis over which the layers of a transformer are cut.
+#: The mesh axis over which the layers of a transformer are split.
 TENSOR = "tp"
 #: The classes of optimizers and schedules, by their names in a configuration.
 OPTIMIZERS: dict[str, type[Any]] = {name.lower(): getattr(optim, name) for name in (
@@ -63,16 +63,16 @@ class Built:
 def mesh_of(run: Run) -> Mesh | None:
     """The mesh of a configuration; None without the table ``[distributed]``.
 
-    Raises :class:`ConfigError`, which names file and line, for a mesh that the processes of this program cannot hold,
-    for one with an axis that nothing is cut over, and without the table for a program of several processes.
+    Raises :class:`ConfigError`, which names file and line, for a mesh that the processes of this program cannot form,
+    for one with an axis over which nothing is split, and without the table for a program of several processes.
     """
     config = run.config.distributed
     if config is None:
         found = launched()
         if found is not None and found[1] > 1:
             raise ConfigError(
-                f"{run.source.name}: {found[1]} processes were started, and the file has no table [distributed]: every "
-                f"one would train for itself. Add the table, with mesh = {{ dp = {found[1]} }}, or start one process"
+                f"{run.source.name}: {found[1]} processes were started, and the file has no table [distributed]: each "
+                f"would train on its own. Add the table, with mesh = {{ dp = {found[1]} }}, or start one process"
             )
         return None
     _check_axes(run, config)
@@ -89,22 +89,22 @@ def _check_axes(run: Run, config: DistributedConfig) -> None:
     axis, transformer = DATA if DATA in config.mesh else next(iter(config.mesh)), 'plan = "transformer"'
     idle = [name for name in config.mesh if name != axis and (name != TENSOR or config.plan is None)]
     if idle:
-        words = f"Batches are cut over {axis!r}, and with {transformer} layers over {TENSOR!r}"
-        raise error("mesh", f"nothing is cut over {idle[0]!r}. {words}")
+        words = f"Batches are split over {axis!r}, and with {transformer} layers over {TENSOR!r}"
+        raise error("mesh", f"nothing is split over {idle[0]!r}. {words}")
     if axis == TENSOR and config.plan is None:
-        words = f"write {transformer} for that, or mesh = {{ {DATA} = {config.mesh[TENSOR]} }} for batches that are cut"
-        raise error("mesh", f"over {TENSOR!r} layers are cut, and no plan cuts them: {words}")
+        words = f"write {transformer} for that, or mesh = {{ {DATA} = {config.mesh[TENSOR]} }} to split batches"
+        raise error("mesh", f"{TENSOR!r} is for splitting layers, and no plan splits them: {words}")
     if config.plan is not None and TENSOR not in config.mesh:
-        raise error("plan", f"the mesh has no axis {TENSOR!r}, over which layers are cut")
+        raise error("plan", f"the mesh has no axis {TENSOR!r}, over which layers are split")
     if axis == TENSOR and config.parameters != "replicated":
-        words = f"they lie over {DATA!r}, which the mesh does not have"
-        raise error("parameters", f"{config.parameters!r} says how what the plan leaves whole is cut, and {words}")
+        words = f"splits the parameters that the plan does not split over {DATA!r}, which the mesh does not have"
+        raise error("parameters", f"{config.parameters!r} {words}")
 
 
 def check_plan(run: Run) -> str:
     """Raise :class:`ConfigError` for a mesh and a plan that training refuses, in one process and without values.
 
-    The model is made where there is a plan for it, and so imported. Returns what could not be checked, or nothing.
+    With a plan, the model is imported and built. Returns what could not be checked, or an empty text.
     """
     config = run.config.distributed
     if config is None:
@@ -118,15 +118,15 @@ def check_plan(run: Run) -> str:
         with use_backend(made.spec(f"autodiff({SHAPES_ONLY})")), fork(Generator(run.config.train.seed)):
             function, arguments = run.functions()["model",]
             model = function(**arguments)
-    except Exception as error:  # of the model's own code, which may need values, or a package that is not here
-        return f"whether the model fits the plan, for it cannot be made here: {type(error).__name__}: {error}"
+    except Exception as error:  # of the model's own code, which may need values or a missing package
+        return f"whether the model fits the plan, since it cannot be built here: {type(error).__name__}: {error}"
     _check_module(run, model)
     _placed(run, "distributed", lambda: place(model, plan_of(run, made)))
     return ""
 
 
 def plan_of(run: Run, made: Mesh) -> plans.Plan:
-    """How the parameters of a configuration's model lie on its mesh."""
+    """How the parameters of a configuration's model are placed on its mesh."""
     config = run.config.distributed
     assert config is not None
     if config.plan is None:
@@ -202,7 +202,7 @@ def build(
 
 
 def _in_parts(run: Run, mesh: Mesh | None) -> Any:
-    """The block in which a model is made: of parameters that are to be cut, no process makes all."""
+    """The context in which a model is built: no process creates the whole of parameters that will be sharded."""
     config = run.config.distributed
     if mesh is None or config is None or config.parameters != "sharded":
         return nullcontext()
@@ -210,7 +210,7 @@ def _in_parts(run: Run, mesh: Mesh | None) -> Any:
 
 
 def _place_over(run: Run, mesh: Mesh, model: Any, optimizer: Any) -> None:
-    """Place the parameters of a model, and the state of its optimizer, as the configuration says; buffers are whole."""
+    """Place the parameters of a model, and the state of its optimizer, as configured; buffers are replicated."""
 
     def place_both() -> None:
         plan = plan_of(run, mesh)
@@ -239,7 +239,7 @@ def model_of(run: Run, backend: AnyBackend) -> Any:
 
 
 def _checkpoints(run: Run) -> Checkpoints:
-    """Choose what is kept: of the digits no best model unless that is given, as held-out images would choose it."""
+    """Choose what is kept: for the digits by default no best model, since held-out images would choose it."""
     config = run.config.callbacks.checkpoints
     if config is None:
         return Checkpoints(best=None if run.config.data.build == DIGITS["data"] else "validation/loss")
@@ -247,14 +247,14 @@ def _checkpoints(run: Run) -> Checkpoints:
 
 
 def splits_of(made: Any, run: Run) -> dict[str, Any]:
-    """The data by name that a function has made."""
+    """The data by name, from the result of a function."""
     if made is None:
         place = run.source.place(("data", "build"))
-        raise ConfigError(f"{place}: {run.config.data.build} returned None, and no data: return them")
+        raise ConfigError(f"{place}: {run.config.data.build} returned None instead of the data")
     if isinstance(made, Mapping):
         if "train" not in made:
             raise ConfigError(
-                f"{run.source.place(('data', 'build'))}: {run.config.data.build} returned data by name, and none is "
+                f"{run.source.place(('data', 'build'))}: {run.config.data.build} returned data by name, but none is "
                 f"called 'train': {', '.join(map(repr, made)) or 'none at all'}"
             )
         return {name: data for name, data in made.items() if data is not None}
@@ -320,14 +320,14 @@ def _rate(run: Run, config: OptimizerConfig, schedule: ScheduleConfig | None, st
 def _length(run: Run, steps: int | None) -> int:
     if steps is None:
         raise ConfigError(
-            f"{run.source.place(('train',))}: the schedule goes over the whole run, whose length the data do not say: "
+            f"{run.source.place(('train',))}: the schedule spans the whole run, but the data have no length: "
             f"give train.steps_per_epoch"
         )
     return steps
 
 
 def _placed(run: Run, table: str, make: Callable[[], T]) -> T:
-    """Call ``make``; its errors get the place of a table."""
+    """Call ``make``; its errors name the place of a table."""
     try:
         return make()
     except (ValueError, TypeError) as error:

@@ -15,7 +15,7 @@ from backburn.train.runs import duration
 if TYPE_CHECKING:
     from backburn.train.trainer import Trainer
 
-#: Seconds from one save after an epoch to the next, which a kill may cost in addition to an epoch.
+#: The minimum time in seconds between saves after epochs, which a killed run may lose in addition to an epoch.
 PAUSE = 1.0
 
 #: A row of the history: numbers by name. A row of a step may hold 0-d tensors.
@@ -28,8 +28,8 @@ class Callback:
     ``row`` has ``"epoch"`` (from 1 on), ``"step"`` (the number of steps taken), ``"loss"``, the further values that the
     loss returned, and more after an epoch. A callback ends the run by ``trainer.stop(reason)``. A callback with a state
     that a resumed run needs has ``state_dict`` and ``load_state_dict``, whose values are trees of plain values and
-    tensors; it is saved under the name of the class. Each of several processes has its own callbacks, which do the
-    same; a callback that writes or prints sets ``only_first = True``.
+    tensors; it is saved under the name of the class. Each of several processes has its own callbacks, which do the same
+    thing; a callback that writes or prints sets ``only_first = True``.
 
         >>> from backburn import train
         >>> class Target(train.Callback):
@@ -41,11 +41,11 @@ class Callback:
         ...             trainer.stop(f"the loss is below {self.loss}")
     """
 
-    #: Whether the first of several processes alone has the callback, for it writes or prints and computes nothing.
+    #: Whether only the first of several processes has the callback, since it only writes or prints.
     only_first = False
 
     def on_start(self, trainer: Trainer[Any]) -> None:
-        """A call of ``fit`` begins; what is to be resumed has been loaded."""
+        """A call of ``fit`` begins; the state to resume from has been loaded."""
 
     def on_step(self, trainer: Trainer[Any], row: Row) -> None:
         """A step was taken. Values of ``row`` are 0-d tensors: ``float(row["loss"])`` waits for the device."""
@@ -63,7 +63,7 @@ class Callback:
 class Monitor(Callback):
     """The base class of callbacks that follow one value of the epochs' rows.
 
-    ``mode`` says whether it is better when it is smaller, ``"min"``, or larger, ``"max"``.
+    ``mode`` is ``"min"`` if smaller values are better, ``"max"`` if larger ones are.
     """
 
     def __init__(self, monitor: str, mode: str = "min", min_delta: float = 0.0) -> None:
@@ -78,7 +78,7 @@ class Monitor(Callback):
         self.best: float | None = None
 
     def value_of(self, row: Mapping[str, Any]) -> float | None:
-        """The value in a row, or None if the epoch has none: all of its steps were left out.
+        """The value in a row, or None if the epoch has none: all of its steps were skipped.
 
         Raises :class:`ArgumentError` where epochs have no value of that name.
         """
@@ -152,9 +152,9 @@ class EarlyStopping(Monitor):
 
 
 class Plateau(Callback):
-    """Tells a :class:`backburn.optim.schedules.ReduceOnPlateau` rate of the optimizer a value after each epoch.
+    """Passes a value to the optimizer's :class:`backburn.optim.schedules.ReduceOnPlateau` rate after each epoch.
 
-    A trainer adds one by itself for such a rate, for ``"validation/loss"`` if there are validation data, else for
+    A trainer adds one automatically for such a rate, for ``"validation/loss"`` if there are validation data, else for
     ``"loss"``; the state of the rate is saved with the run.
     """
 
@@ -173,8 +173,8 @@ class Checkpoints(Monitor):
     """When the states of a run are saved in its folder, and how many are kept; a trainer with a folder has one.
 
     A state is saved after an epoch unless the last save is less than a second ago, within an epoch after ``every``
-    steps and when ``minutes`` have passed, for data whose position can be saved, and at the end of ``fit``, also by a
-    signal. The ``last`` states are kept. The model of the epoch with the best value of ``best`` is saved as
+    steps and when ``minutes`` have passed, for data whose position can be saved, and at the end of ``fit``, including
+    one by a signal. The ``last`` states are kept. The model of the epoch with the best value of ``best`` is saved as
     ``best.safetensors``; without validation data there is none by default.
 
     Raises :class:`ArgumentError` for options out of range, and in the first epoch if it has no value ``best``.
@@ -200,7 +200,7 @@ class Checkpoints(Monitor):
         self._saved_at = 0.0
 
     def saved(self) -> None:
-        """Note that a state has just been saved."""
+        """Record that a state has just been saved."""
         self._saved_at = time.monotonic()
 
     def due_after_step(self, steps: int) -> bool:
@@ -234,8 +234,8 @@ class Checkpoints(Monitor):
 class Progress(Callback):
     """A line per epoch on standard error; on a terminal with rate and time left, and with ``tqdm`` a bar.
 
-    A trainer adds it by itself where standard error is a terminal, and for ``progress=True``. Lines are written to
-    ``stream``, the bar to ``bar``, where they are other streams.
+    A trainer adds it automatically if standard error is a terminal, and for ``progress=True``. Lines are written to
+    ``stream`` and the bar to ``bar``, if given.
     """
 
     only_first = True
@@ -249,7 +249,7 @@ class Progress(Callback):
         self._begun = 0.0
 
     def on_start(self, trainer: Trainer[Any]) -> None:
-        """Say where a resumed run goes on, and what is missing for a bar."""
+        """Say where a resumed run continues."""
         self._begun = time.monotonic()
         if trainer.steps:
             self._say(f"resumed after step {trainer.steps}, in epoch {trainer.epoch + 1}")
@@ -285,7 +285,7 @@ class Progress(Callback):
         """Print the row of an epoch, on a terminal with the rate and the time left at the pace of this ``fit``."""
         self._close()
         line = line_of(row, trainer.last_epoch)
-        if (self._stream or sys.stderr).isatty():  # a file has the same lines in each run, but for the seconds
+        if (self._stream or sys.stderr).isatty():  # in a file, each run has the same lines except for the seconds
             last, done = trainer.last_epoch or 0, trainer.epoch - trainer.first_epoch + 1
             left = (time.monotonic() - self._begun) / max(done, 1) * (last - trainer.epoch)
             rate = f"  {row['examples_per_second']:,.0f} examples/s" if "examples_per_second" in row else ""

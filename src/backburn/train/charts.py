@@ -1,4 +1,4 @@
-"""Curves, bars and small images as SVG and PNG, made of strings and bytes: they need no other package."""
+"""Curves, bars and small images as SVG and PNG, built from strings and bytes without other packages."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from backburn.base.foreign import printable
 #: The size of a chart, and the margins around its curves: left, top, right, bottom.
 WIDTH, HEIGHT = 480, 240
 LEFT, TOP, RIGHT, BOTTOM = 52, 10, 10, 34
-#: The most points of a curve; of more, evenly chosen ones are drawn.
+#: The most points drawn of a curve, evenly chosen.
 POINTS = 1000
 #: The most points of a curve that have a mark and, as its title, their value.
 MARKED = 40
-#: The ratio of the largest to the least value, all positive, from which on a scale is logarithmic.
+#: The least ratio of the largest to the smallest value, all positive, at which a scale is logarithmic.
 LOGARITHMIC = 50.0
 #: The largest size of a value that is drawn: differences of larger ones may be infinite.
 LARGEST = 1e300
-#: The least distance of two values, as a share of their size, and at all: smaller ones cannot be divided.
+#: The least distance of two values, relative to their size and absolute: smaller ones cannot be divided.
 _NEAR, _LEAST = 1e-13, 1e-290
 
 Curve = Sequence[tuple[float, float]]
@@ -110,7 +110,7 @@ def sparkline(values: Sequence[float], width: int = 16) -> str:
 
 
 def png(pixels: Sequence[Any]) -> str:
-    """An image as an address that holds it. ``pixels`` are rows of bytes from 0 to 255, or of three of them.
+    """An image as a data URL. ``pixels`` are rows of bytes from 0 to 255, or of three of them.
 
     >>> png([[0, 255]])[:30]
     'data:image/png;base64,iVBORw0K'
@@ -129,7 +129,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 class _Scale:
-    """The map from values to places on an axis."""
+    """The map from values to positions on an axis."""
 
     def __init__(self, low: float, high: float, start: float, stop: float, logarithmic: bool = False) -> None:
         self._log = logarithmic
@@ -161,17 +161,17 @@ class _Scale:
 
 
 def _escaped(text: str) -> str:
-    """A line of text that may be anybody's, as HTML."""
+    """A line of untrusted text as HTML."""
     return escape(printable(text))
 
 
 def _is_one(low: float, high: float) -> bool:
-    """Whether two values are one, as far as can be drawn."""
+    """Whether two values are too close to be drawn apart."""
     return high - low <= max(_LEAST, _NEAR * max(abs(low), abs(high)))
 
 
 def _drawable(curve: Curve) -> Curve:
-    """A curve without points whose place is not finite; values that cannot be drawn are NaN."""
+    """A curve without points whose ``x`` cannot be drawn; values that cannot be drawn are NaN."""
     return [(x, y if abs(y) <= LARGEST else math.nan) for x, y in curve if abs(x) <= LARGEST]
 
 

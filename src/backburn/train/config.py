@@ -23,7 +23,7 @@ from backburn.train.toml import check_tables, line_of, parsed, read_toml
 
 Positive: TypeAlias = Annotated[int, Field(gt=0)]
 Share: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
-#: Text with more than blanks and quotation marks: a shell may pass an empty '' literally.
+#: Text other than blanks and quotation marks: a shell may pass an empty '' literally.
 Name: TypeAlias = Annotated[str, Field(pattern="[^\\s'\"]")]
 Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Rate: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -37,7 +37,7 @@ DIGITS = {
     "loss": "backburn.train.digits:loss",
 }
 
-#: The functions that a model file may name: what is installed with backburn itself, and reads no other file.
+#: The functions that a model file may name: those that are installed with backburn itself and read no other file.
 INSTALLED = frozenset(DIGITS.values()) | {
     f"backburn.models:{name}"
     for name in ["Llama", "GPT2", "Bert", "BertForMaskedLM", "BertForSequenceClassification", "ViT", "ResNet", "UNet"]
@@ -86,8 +86,8 @@ class LossConfig(Arguments):
 class OptimizerConfig(Arguments):
     """``[optimizer]``: the name and the learning rate of an optimizer; the other keys are options of its class.
 
-    ``schedule`` is ``"constant"``, ``"cosine"``, by which the learning rate falls to 0 over the whole run, or
-    ``"plateau"``, by which it is multiplied by ``factor`` when the training loss has not fallen for more than
+    ``schedule`` is ``"constant"``, ``"cosine"``, with which the learning rate falls to 0 over the whole run, or
+    ``"plateau"``, with which it is multiplied by ``factor`` when the training loss has not fallen for more than
     ``patience`` epochs. ``[schedule]`` has all others.
     """
 
@@ -119,8 +119,8 @@ class ScheduleConfig(Arguments):
 class TrainConfig(Section):
     """``[train]``: what :func:`backburn.train.fit` takes, with the same meaning.
 
-    With ``capture`` steps are recorded and replayed, on a backend that can, which is what is done if it is not given.
-    ``average`` is the decay of an exponential moving average. ``label_smoothing`` is passed to a loss that takes it.
+    With ``capture`` steps are recorded and replayed; by default they are if the backend can. ``average`` is the decay
+    of an exponential moving average. ``label_smoothing`` is passed to a loss that takes it.
     """
 
     epochs: Positive = 20
@@ -170,10 +170,10 @@ class OutputConfig(Section):
 
 
 class DistributedConfig(Section):
-    """``[distributed]``: the mesh, and how parameters lie on it; see :mod:`backburn.distributed`.
+    """``[distributed]``: the mesh, and how parameters are placed on it; see :mod:`backburn.distributed`.
 
     ``mesh`` has the axes with their numbers of shards, the outermost first. ``parameters`` says how parameters and the
-    optimizer's state lie over the axis of the data: ``"replicated"``, ``"sharded"`` or ``"state"``. ``plan`` is
+    optimizer's state are placed over the axis of the data: ``"replicated"``, ``"sharded"`` or ``"state"``. ``plan`` is
     ``"transformer"`` for a mesh with an axis ``tp``. The other keys are options of :func:`backburn.distributed.mesh`.
     """
 
@@ -209,7 +209,7 @@ class Source:
     name: str = "the configuration"
     text: str = ""
     folder: Path = field(default_factory=Path.cwd)
-    #: The keys that options of the command line have set, with what each is called.
+    #: The keys that options of the command line have set, with each option's name.
     options: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
     def place(self, keys: Sequence[str | int]) -> str:
@@ -230,7 +230,7 @@ class Run:
     tables: Mapping[str, Any]
 
     def changed(self, keys: tuple[str, ...], value: Any, name: str) -> Run:
-        """The configuration with another value, checked again; ``name`` is what has set it."""
+        """The configuration with another value, checked again; ``name`` says what set it."""
         tables = json.loads(json.dumps(self.tables, default=str))
         inside = tables
         for key in keys[:-1]:
@@ -265,7 +265,7 @@ class Run:
     # ---- functions ----
 
     def check_without_import(self) -> list[str]:
-        """Check the functions' arguments by their sources, and run nothing; returns which could not be."""
+        """Check functions' arguments by their source code, without running any; returns those that could not be."""
         unknown = []
         for keys, name, arguments, skip in self._functions():
             with self._placed(keys):
@@ -279,8 +279,8 @@ class Run:
     def functions(self, *tables: str) -> dict[tuple[str, ...], tuple[Any, dict[str, Any]]]:
         """The functions that tables name, imported, and their arguments, by the keys of the tables.
 
-        ``tables`` are the outermost tables that are meant, by default all. Raises :class:`ConfigError`, which names
-        file and line, for names without a function, and for functions that do not take their arguments.
+        ``tables`` are the outermost tables to look at, by default all. Raises :class:`ConfigError`, which names file
+        and line, for names without a function, and for functions that do not take their arguments.
         """
         found = {}
         for keys, name, arguments, skip in self._functions():
@@ -322,7 +322,7 @@ class Run:
     def _validated(
         self, keys: tuple[str, ...], name: str, parameters: Parameters, given: dict[str, Any]
     ) -> dict[str, Any]:
-        """The arguments of a function, converted from what TOML has, with those that ``[train]`` gives."""
+        """The arguments of a function, converted from values of TOML, with those that ``[train]`` gives."""
         arguments, train = dict(given), self.config.train
         passed: dict[str, Any] = (
             {"batch_size": train.batch_size, "seed": train.seed} if keys in (("model",), ("data",)) else {}
@@ -337,7 +337,7 @@ class Run:
 
 
 class _Placed:
-    """A block in which a :class:`ConfigError` gets the place of a key before it."""
+    """A context that puts the place of a key before a :class:`ConfigError`."""
 
     def __init__(self, place: str, key: str) -> None:
         self.place, self.key = place, key
@@ -458,7 +458,7 @@ def _short(value: Any) -> str:
     return quoted(value) if isinstance(value, str) else printable(repr(value))
 
 
-#: Names that other libraries, and keys of classes, have for the keys of tables.
+#: Names in other libraries, and of arguments of classes, for the keys of tables.
 _ELSEWHERE = {
     "lr": "learning_rate", "wd": "weight_decay", "bs": "batch_size", "per_device_train_batch_size": "batch_size",
     "max_epochs": "epochs", "num_epochs": "epochs", "num_train_epochs": "epochs", "max_grad_norm": "clip",
@@ -470,7 +470,7 @@ _ELSEWHERE = {
 
 
 def no_key(tables: Sequence[str], key: str, known: Sequence[str]) -> str:
-    """The words for a key that a table does not have, with the one that is meant, also of another table."""
+    """The message about an unknown key of a table, with the key that is probably meant, even of another table."""
     what = f"[{'.'.join(tables)}] has no key {key!r}" if tables else f"unknown key {key!r}"
     meant = _ELSEWHERE.get(key, key)
     if meant in known:

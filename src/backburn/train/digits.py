@@ -1,6 +1,6 @@
 """The handwritten digits as a run of ``backburn train``: the functions that ``examples/digits.toml`` names.
 
-Nothing here is known to the rest of the package, which names these functions as defaults.
+The rest of the package only names these functions, as defaults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[], Module]] = {
 
 
 def network(hidden: list[Positive] = [128], activation: ActivationName = "relu", dropout: Share = 0.0) -> Sequential:  # noqa: B006
-    """Linear layers of ``hidden`` units with activations and dropout between them, from pixels to a number per class.
+    """Linear layers of ``hidden`` units with activations and dropout between them, from pixels to a logit per class.
 
     >>> network([32]).num_parameters
     2410
@@ -55,9 +55,9 @@ def data(
     batch_size: Positive = 64,
     seed: Annotated[int, Field(ge=0)] = 0,
 ) -> dict[str, Any]:
-    """Batches of distorted training images, and the held-out fifth, on which an epoch is measured.
+    """Batches of distorted training images, and the held-out fifth, on which each epoch is evaluated.
 
-    ``validation`` is the share of the training images, taken from their end, on which it is measured instead, so that
+    ``validation`` is the share of the training images, taken from their end, on which it is evaluated instead, so that
     the held-out images do not influence the choice of a configuration.
 
         >>> splits = data(validation=0.25)
@@ -96,7 +96,7 @@ class Distorted:
         self.epoch = epoch
 
     def describe(self) -> dict[str, Any]:
-        """Plain values that the batches follow from."""
+        """Plain values that determine the batches."""
         return {"images": len(self.images), "batch_size": self.batch_size, "seed": self.seed, "distort": str(self.how)}
 
     def __len__(self) -> int:

@@ -28,11 +28,11 @@ def evaluate(
     metrics: Mapping[str, Callable[[M, Any], Any]] | None = None,
     seed: int = 0,
 ) -> dict[str, float]:
-    """The means over ``data`` of the loss, its further values and ``metrics``, by name, NaN for one of nothing.
+    """The means over ``data`` of the loss, its further values and ``metrics``, by name; NaN for a mean of nothing.
 
-    Batches count by their examples, or by the weights that the values have, as in training. ``loss`` and ``metrics``
-    are those of :class:`Trainer`. Nothing is recorded for gradients. The model is left in ``eval()`` mode; random draws
-    follow from ``seed``. Raises :class:`ArgumentError` for data without a batch.
+    Batches are weighted by their number of examples, or by the weights of the values, as in training. ``loss`` and
+    ``metrics`` are those of :class:`Trainer`. Nothing is recorded for gradients. The model is left in ``eval()`` mode;
+    random draws follow from ``seed``. Raises :class:`ArgumentError` for data without a batch.
 
         >>> import numpy as np
         >>> from backburn import data, nn, train
@@ -48,7 +48,7 @@ def evaluate(
 
 @explained
 def predict(model: Callable[[Any], Any], data: Data) -> Any:
-    """The outputs of ``model`` for each batch of ``data``, one after the other along the first axis.
+    """The outputs of ``model`` for each batch of ``data``, concatenated along the first axis.
 
     Nothing is recorded for gradients. The model is left in ``eval()`` mode. Raises :class:`ArgumentError` for data
     without a batch.
@@ -69,7 +69,7 @@ def predict(model: Callable[[Any], Any], data: Data) -> Any:
 
 
 class Evaluation:
-    """A loss and metrics to measure models with, recorded where ``records``."""
+    """A loss and metrics to evaluate models with, recorded if ``records``."""
 
     def __init__(self, loss: Any, metrics: Mapping[str, Any], place: Place, records: bool) -> None:
         self._loss, self._metrics, self._place = loss, metrics, place

@@ -1,4 +1,4 @@
-"""``Iteration``: the batches of a run, one after the other, and where the data stand."""
+"""``Iteration``: the batches of a run in order, and the position in the data."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from backburn.train.batches import batches_of
 from backburn.train.positions import has_position, iterator_at, position_of
 from backburn.train.states import MISFITS
 
-#: Stands for a batch where the data have ended.
+#: Returned in place of a batch when the data have ended.
 END: Final = object()
 
 
 class Iteration:
     """Passes over data; a resumed one continues where the saved one stopped.
 
-    ``note`` prints that the position in the data cannot be saved, or is None where nothing is.
+    ``note`` prints that the position in the data cannot be saved, or is None if nothing is saved.
     """
 
     def __init__(self, note: Callable[[str], None] | None) -> None:
-        #: The number of times that the data have been begun, and where to go on with them.
+        #: The number of passes begun, and the position at which to continue.
         self.passes = 0
         self.position: Any = None
         self._note = note
@@ -29,7 +29,7 @@ class Iteration:
         self._is_empty = False
 
     def next_batch(self, data: Any, epoch: int, *, again: bool) -> Any:
-        """The next batch, or :data:`END`; with ``again``, data that have ended begin again, and count their passes.
+        """The next batch, or :data:`END`; with ``again``, data that have ended start over, in a new pass.
 
         Raises :class:`ArgumentError` for data that end without a batch.
         """
@@ -56,11 +56,11 @@ class Iteration:
         self.passes, self.position, self._iterator = passes, position, None
 
     def has_position(self, data: Any) -> bool:
-        """Whether data have been begun whose position can be saved."""
+        """Whether a pass has begun over data whose position can be saved."""
         return self._iterator is not None and has_position(data, self._iterator)
 
     def position_in(self, data: Any) -> Any:
-        """The position in data that have been begun, as a tree of plain values; else None."""
+        """The position in the data as a tree of plain values; None if no pass has begun."""
         return None if self._iterator is None else position_of(data, self._iterator)
 
     def _begin(self, data: Any, epoch: int, again: bool) -> None:
@@ -73,7 +73,7 @@ class Iteration:
         except MISFITS as error:
             if position is None or isinstance(error, BackburnError):
                 raise
-            raise FileFormatError(f"the saved position in the data is none of a {type(data).__name__}") from error
+            raise FileFormatError(f"the saved position in the data does not fit a {type(data).__name__}") from error
         if self._note is not None and number == 1 and position is None and not self.has_position(data):
             self._note(
                 f"note: the position in the data, a {type(data).__name__}, cannot be saved: a run that is killed "
@@ -86,7 +86,7 @@ def _exhausted(data: Any, epoch: int, had_some: bool) -> ArgumentError:
     once = iter(data) is data if hasattr(data, "__iter__") else False
     if once and had_some:
         return ArgumentError(
-            f"fit: the data have no batch left in epoch {epoch}: a {kind} can be gone through only once. Pass "
+            f"fit: the data have no batch left in epoch {epoch}: a {kind} can be iterated over only once. Pass "
             f"data that can be iterated over again, or a function of the epoch's number that returns them"
         )
     return ArgumentError(f"fit: the data, a {kind}, have no batch in epoch {epoch}")

@@ -111,7 +111,7 @@ if sys.platform == "win32":
     import msvcrt
     import time
 
-    #: A look at a lock takes it for a moment, so that taking it is tried again for a while.
+    #: Looking at a lock takes it for a moment, so that taking it is retried for a while.
     _TRIES, _PAUSE = 20, 0.01
 
     def _lock(file: Any, tries: int = _TRIES) -> None:
@@ -138,7 +138,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    #: The system's table of a lock: the kind, the first byte, the number of bytes, the process; as <fcntl.h> has it.
+    #: The system's struct of a lock, as in <fcntl.h>: the kind, the first byte, the number of bytes, the process.
     _IS_BSD = sys.platform == "darwin" or "bsd" in sys.platform
     _FLOCK = struct.Struct("qqihh" if _IS_BSD else "hhqqi4x")
 
@@ -146,7 +146,7 @@ else:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _has_lock(file: Any) -> bool:
-        """Ask the system, which takes nothing: a lock, if only for a moment, would turn a run away that begins."""
+        """Ask the system without taking the lock, which even for a moment would refuse a run that is starting."""
         kind, whole = fcntl.F_WRLCK, (0, 0, 0)
         asked = _FLOCK.pack(*whole, kind, 0) if _IS_BSD else _FLOCK.pack(kind, 0, *whole)
         answer = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))

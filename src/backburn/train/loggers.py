@@ -61,8 +61,8 @@ _PLACES = ("epoch", "step")
 class TensorBoard(Logger):
     """Writes files for TensorBoard: ``tensorboard --logdir runs`` shows them.
 
-    Without a ``folder`` they are in ``tensorboard`` in that of the run. A resumed run replaces the points after the
-    step at which it resumes. Needs tensorboardX, the extra ``loggers``; :class:`BackendUnavailableError` says so.
+    Without a ``folder`` they are in ``tensorboard`` in the run's folder. A resumed run replaces the points after the
+    step at which it resumes. Raises :class:`BackendUnavailableError` without tensorboardX, the extra ``loggers``.
 
         >>> import tempfile
         >>> from backburn import train
@@ -93,7 +93,7 @@ class TensorBoard(Logger):
         if self.folder is None:
             raise ArgumentError("TensorBoard: log needs a folder: TensorBoard('runs/name')")
         if self._writer is None:
-            # Files are named by the second alone, and are read in the order of their names.
+            # Default names have only seconds, and files are read in the order of their names.
             suffix = f".{time.time_ns()}"
             self._writer = self._made(str(self.folder), purge_step=self._step, filename_suffix=suffix)
         for name, value in row.items():
@@ -110,8 +110,8 @@ class WandB(Logger):
     """Sends the rows to Weights & Biases; ``options`` are those of ``wandb.init``, such as ``project`` and ``name``.
 
     ``mode="offline"`` writes files that ``wandb sync`` sends. The configuration is that of the run, if none is given,
-    and a resumed run continues the same run there. Needs ``pip install wandb``; :class:`BackendUnavailableError` says
-    so.
+    and a resumed run continues the same run there. Raises :class:`BackendUnavailableError` without the package
+    ``wandb``.
 
         train.fit(..., folder="runs/a", callbacks=[train.WandB(project="digits")])
     """
@@ -150,5 +150,5 @@ class WandB(Logger):
         return {"id": self._id}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the run of a saved :meth:`state_dict`."""
+        """Continue the run of a saved :meth:`state_dict`."""
         self._id = state["id"]

@@ -16,8 +16,8 @@ _OTHER = ("epoch", "step", "lr", "skipped", "loss_scale", "gradient_norm", "exam
 def draw_curves(history: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw losses and all other values over the epochs into a PNG file.
 
-    With matplotlib's own settings: a file ``matplotlibrc`` in the current folder, which may be anybody's, can have the
-    words typeset by a program, LaTeX.
+    With matplotlib's default settings: an untrusted ``matplotlibrc`` in the current folder could have text typeset by a
+    program, LaTeX.
     """
     import matplotlib
 

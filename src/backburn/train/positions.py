@@ -1,4 +1,4 @@
-"""Where an iteration over data stands: asked of loaders in either of two protocols, and put into plain values.
+"""The position of an iteration over data, as plain values: read from loaders by either of two protocols.
 
 Iterators of Grain, and those of :func:`backburn.data.batches`, have ``get_state`` and ``set_state``; loaders of
 ``torchdata`` have ``state_dict`` and ``load_state_dict``. Nothing else can be resumed in the middle of an epoch.
@@ -10,7 +10,7 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: Keys of the tables that stand for values which JSON does not have.
+#: Keys of the tables that represent values that JSON lacks.
 _BYTES, _TUPLE, _ITEMS = "$bytes", "$tuple", "$items"
 
 
@@ -20,7 +20,7 @@ def has_position(data: Any, iterator: Any) -> bool:
 
 
 def position_of(data: Any, iterator: Any) -> Any:
-    """How far an iteration has come, as a tree of plain values; None where it cannot be asked."""
+    """The position of an iteration, as a tree of plain values; None if it cannot be read."""
     if _asks(iterator, "get_state", "set_state"):
         return {"iterator": plain(iterator.get_state())}
     if _asks(data, "state_dict", "load_state_dict"):
@@ -29,7 +29,7 @@ def position_of(data: Any, iterator: Any) -> Any:
 
 
 def iterator_at(data: Any, begin: Any, position: Any) -> Iterator[Any]:
-    """An iterator, made by ``begin``, that goes on at a position of :func:`position_of`."""
+    """An iterator, created by ``begin``, that continues at a position of :func:`position_of`."""
     if position is not None and "loader" in position:
         data.load_state_dict(of_plain(position["loader"]))
         found: Iterator[Any] = begin()
@@ -41,7 +41,7 @@ def iterator_at(data: Any, begin: Any, position: Any) -> Iterator[Any]:
 
 
 def plain(value: Any) -> Any:
-    """A tree with bytes, tuples and keys of any kind as one that JSON has."""
+    """A tree with bytes, tuples and keys of any type as one for JSON."""
     if isinstance(value, (bytes, bytearray)):
         return {_BYTES: base64.b64encode(value).decode("ascii")}
     if isinstance(value, tuple):

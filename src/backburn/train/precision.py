@@ -117,14 +117,14 @@ class Precision:
         return value.detach(), scale(gradients, 1.0 / self.scale) if self.scales else gradients
 
     def accepts(self, gradients: Any) -> bool:
-        """Whether a step with these gradients is to be taken: in float16, whether they are finite; else True.
+        """Whether to take a step with these gradients: in float16, whether they are finite; else True.
 
-        Renews the scale: lowered if they are not finite, doubled after ``growth_interval`` steps in which they were.
+        Updates the scale: lowered if they are not finite, doubled after ``growth_interval`` steps in which they were.
         """
         return not self.scales or self.observe(global_norm(gradients).item() < inf)
 
     def observe(self, is_finite: bool) -> bool:
-        """Take note of whether the gradients of a step were finite, and return it; the scale is renewed."""
+        """Update the scale from whether the gradients of a step were finite, and return that."""
         if self.scales and is_finite:
             self._accepted += 1
             if self._accepted >= self.growth_interval:

@@ -21,7 +21,7 @@ class Lowered:
 
 
 def optimizers_of(optimizer: Any) -> dict[str, Any]:
-    """The optimizers of groups by name, or the one that there is under an empty one."""
+    """The optimizers of groups by name, or a single optimizer under an empty name."""
     return dict(optimizer.optimizers) if isinstance(optimizer, Groups) else {"": optimizer}
 
 
@@ -35,9 +35,9 @@ def rate_values(optimizer: Any) -> dict[str, float]:
 
 
 def changed_rate(optimizer: Any, row: Mapping[str, float]) -> str | None:
-    """The difference of a schedule from the one with which an epoch ended, in words; None if there is none.
+    """A description of how a schedule differs from the one with which an epoch ended; None if it does not.
 
-    Schedules that observe the run, such as ``ReduceOnPlateau``, are left out.
+    Schedules that observe the run, such as ``ReduceOnPlateau``, are ignored.
     """
     for name, one in optimizers_of(optimizer).items():
         key = f"lr/{name}" if name else "lr"
@@ -52,6 +52,6 @@ def changed_rate(optimizer: Any, row: Mapping[str, float]) -> str | None:
 
 
 def lower(optimizer: Any, rates: dict[str, Any], factor: float) -> None:
-    """Let the optimizers have ``factor`` times the rates that were given."""
+    """Set the rates of the optimizers to ``factor`` times ``rates``."""
     for name, one in optimizers_of(optimizer).items():
         one.lr = Lowered(rates[name], factor) if callable(rates[name]) else factor * rates[name]

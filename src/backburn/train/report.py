@@ -1,4 +1,4 @@
-"""Reports: pages about runs that hold all they need, with curves, timings, confusion matrices and pictures."""
+"""Reports: self-contained pages about runs, with curves, timings, confusion matrices and pictures."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Section(Protocol):
 
 
 class Confusion:
-    """How often each class was predicted as which: ``labels`` and ``predicted`` are numbers of classes, of one length.
+    """How often each class was predicted as which: ``labels`` and ``predicted`` are class numbers, equally many.
 
-    Rows are the true classes. ``classes`` are their names. Raises :class:`ShapeError` for several lengths and
+    Rows are the true classes. ``classes`` are their names. Raises :class:`ShapeError` for different lengths and
     :class:`ArgumentError` for numbers that are not classes.
 
         >>> from backburn import train
@@ -49,14 +49,14 @@ class Confusion:
     def __init__(self, labels: Any, predicted: Any, classes: Sequence[str] | None = None) -> None:
         true, found = _integers("labels", labels), _integers("predicted", predicted)
         if len(true) != len(found):
-            raise ShapeError(f"Confusion: labels and predicted have one length, not {len(true)} and {len(found)}")
+            raise ShapeError(f"Confusion: labels and predicted have equal lengths, not {len(true)} and {len(found)}")
         if not true:
             raise ShapeError("Confusion: there are no labels")
         number = max(*true, *found) + 1 if classes is None else len(classes)
         if min(*true, *found) < 0 or max(*true, *found) >= number:
             raise ArgumentError(f"Confusion: classes have the numbers 0 to {number - 1}, not {max(*true, *found)}")
         self.classes = [str(i) for i in range(number)] if classes is None else [str(name) for name in classes]
-        #: The number of elements of each class, in rows, that were taken for each class.
+        #: The number of elements of each class, in rows, that were predicted as each class.
         self.counts = [[0] * number for _ in range(number)]
         for row, column in zip(true, found, strict=True):
             self.counts[row][column] += 1
@@ -81,10 +81,10 @@ class Confusion:
 
 
 class Pictures:
-    """Images with captions: samples of a model, or elements that it takes for another class.
+    """Images with captions: samples of a model, or elements that it misclassifies.
 
     ``images`` have shape (number, height, width) or (number, channels, height, width) with one channel or three, floats
-    from 0 to 1 or integers from 0 to 255; values beyond are cut off. Raises :class:`ShapeError` for other shapes.
+    from 0 to 1 or integers from 0 to 255; values beyond are clipped. Raises :class:`ShapeError` for other shapes.
 
         >>> import backburn as bb
         >>> from backburn import train
@@ -142,7 +142,7 @@ class Report(Callback):
             raise ArgumentError("Report: the run has no folder, so name a file: Report(path='report.html')")
 
     def on_end(self, trainer: Trainer[Any], error: BaseException | None) -> None:
-        """Write the report; that of a run which has failed has no sections."""
+        """Write the report; that of a failed run has no sections."""
         folder = trainer.folder
         path = self.path if self.path is not None or folder is None else folder.path / REPORT
         if path is None:  # as ``on_start`` has said
@@ -156,7 +156,7 @@ class Report(Callback):
 
         with suppress(OSError) if error is not None else nullcontext():  # of a full disk, which the run has reported
             write({})
-        if self.sections and error is None:  # what there is stays, if one of them fails
+        if self.sections and error is None:  # the report without them remains if one fails
             write({title: section(trainer) for title, section in self.sections.items()})
 
 
@@ -297,7 +297,7 @@ def _epochs(run: Run) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """A line of text that may be anybody's, as HTML."""
+    """A line of untrusted text as HTML."""
     return escape(printable(text))
 
 
@@ -318,10 +318,10 @@ def _how_it_ended(trainer: Trainer[Any], error: BaseException | None) -> str:
 
 
 def _integers(name: str, values: Any) -> list[int]:
-    """Numbers of classes of any kind of array, or of a list."""
+    """Class numbers from any array or list."""
     found = values.tolist() if hasattr(values, "tolist") else list(values)
     if not all(isinstance(x, int) for x in found):
-        raise ArgumentError(f"Confusion: {name} are the numbers of classes, one for each element")
+        raise ArgumentError(f"Confusion: {name} are class numbers, one for each element")
     return found
 
 

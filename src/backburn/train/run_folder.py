@@ -10,11 +10,11 @@
 ============================================  ==========================================================
 
 Beside them ``report.html``, ``curves.png``, ``timeline.json``, ``tensorboard`` and ``wandb`` may be written. Only
-ordinary files of the names above are deleted, in these two folders. A run is not kept in a folder in which one of these
-names is a link, since what it leads to may be anybody's.
+ordinary files of the names above are deleted, in these two folders. A folder in which one of these names is a link is
+refused, since its target may belong to anybody.
 
-A run that is overwritten lies in ``.replaced-run`` until the new one has taken a step; if that never happens, it is put
-back, also by the next process that opens the folder.
+A run that is overwritten is kept in ``.replaced-run`` until the new one has taken a step; if that never happens, it is
+restored, if necessary by the next process that opens the folder.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ TENSORBOARD, WANDB = "tensorboard", "wandb"
 _RUN = (CONFIG, METRICS, TABLE, STEPS, MODEL, BEST)
 #: Files that are written to in place, and folders.
 _GROWING = (METRICS, TABLE, STEPS, LOCK)
-#: The files that go with a run that is overwritten, beside its checkpoints.
+#: The files that are set aside with an overwritten run, besides its checkpoints.
 _REPLACED_FILES = (*_RUN, REPORT, CURVES, TIMELINE)
-#: A run that is being overwritten; some of its files, while they are moved; what is left of it to delete.
+#: The folders of an overwritten run, of its files while they are moved, and of those still to be deleted.
 REPLACED, _MOVED, _DELETED = ".replaced-run", ".replaced-run.moved", ".replaced-run.deleted"
 _FOLDERS = (CHECKPOINTS, TENSORBOARD, WANDB, REPLACED, _MOVED, _DELETED)
 _STEP = re.compile(r"step-([0-9]{8,18})\.safetensors\Z")
@@ -62,7 +62,7 @@ _UNFINISHED = re.compile(
     rf"\.({'|'.join(map(re.escape, (*_RUN, REPORT, CURVES, TIMELINE)))}|step-[0-9]{{8,18}}\.safetensors)"
     r"\.[0-9]+\.[0-9a-f]{8}\.tmp\Z"
 )
-#: The most bytes of a file of rows that are read, those at its end, and the most rows.
+#: The most bytes that are read from the end of a file of rows, and the most rows.
 MOST_BYTES, MOST_ROWS = 2**26, 200_000
 #: The most columns of ``metrics.csv``.
 MOST_COLUMNS = 1000
@@ -87,11 +87,11 @@ class RunFolder:
     # ---- opening and closing ----
 
     def open(self, *, resume: bool = False, overwrite: bool = False) -> None:
-        """Lock the folder, made if there is none, for this process.
+        """Lock the folder, created if necessary, for this process.
 
-        A run that is to be overwritten is put aside: :meth:`start` deletes it, and :meth:`close` puts it back if there
-        has been no start. Raises :class:`RunFolderError` if the folder cannot be written to, if another process trains
-        in it, and if it has a run in it already, unless that is to be resumed or overwritten.
+        A run to be overwritten is set aside: :meth:`start` deletes it, and :meth:`close` restores it if there was no
+        start. Raises :class:`RunFolderError` if the folder cannot be written to, if another process trains in it, and
+        if it already has a run that is not to be resumed or overwritten.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -114,14 +114,14 @@ class RunFolder:
                 self._put_back()
             if self.has_run and not (resume or overwrite):
                 raise RunFolderError(
-                    f"the run folder {self.path} has a run in it already: go on with it by resume=True, replace it by "
+                    f"the run folder {self.path} already has a run: continue it with resume=True, replace it with "
                     f"overwrite=True, or choose another"
                 )
             foreign = [name for name in (REPORT, CURVES, TIMELINE) if os.path.lexists(self.path / name)]
             if foreign and not (self.has_run or overwrite):
                 raise RunFolderError(
                     f"the run folder {self.path} has a file {foreign[0]}, which a run may write, and no run: choose "
-                    f"another folder, or replace the file by overwrite=True"
+                    f"another folder, or replace the file with overwrite=True"
                 )
             with self.guarded("cleaned"):
                 for folder in (self.path, self.path / CHECKPOINTS):
@@ -135,7 +135,7 @@ class RunFolder:
         self._writer = ThreadPoolExecutor(1, "backburn-checkpoints")
 
     def close(self) -> None:
-        """Wait for what is being written, and give the lock back. Raises the error of the writing."""
+        """Wait for pending writes, and release the lock. Raises the error of a write."""
         try:
             self.wait()
         finally:
@@ -172,9 +172,9 @@ class RunFolder:
         return any(os.path.lexists(self.path / name) for name in (*_RUN, REPLACED, _MOVED)) or bool(self.checkpoints)
 
     def check(self) -> None:
-        """Raise :class:`RunFolderError` if a name that a run writes to is a link, or no file or folder as it should be.
+        """Raise :class:`RunFolderError` if a name that a run writes to is a link, or of the wrong type.
 
-        What a link leads to, or another name of a file leads to as well, is not the run's to change.
+        The target of a link, or a file that has another name too, is not the run's to change.
         """
         for name in (*_RUN, LOCK, REPORT, CURVES, TIMELINE, *_FOLDERS):
             try:
@@ -195,7 +195,7 @@ class RunFolder:
         return [*self.checkpoints, *(path for name in _REPLACED_FILES if (path := self.path / name).is_file())]
 
     def _put_aside(self) -> None:
-        """Move the files of a run to a folder of their own."""
+        """Move the files of a run to a separate folder."""
         if found := self._files():
             moved = self.path / _MOVED
             moved.mkdir()
@@ -221,7 +221,7 @@ class RunFolder:
         self._delete(_DELETED)
 
     def _delete(self, name: str) -> None:
-        """Delete a folder of files that were put aside, if it is there."""
+        """Delete a folder of files that were set aside, if it exists."""
         for path in _files_aside(self.path / name):
             path.unlink()
         with contextlib.suppress(FileNotFoundError):
@@ -315,7 +315,7 @@ class RunFolder:
             write_atomically(self.path / TABLE, text.encode("utf-8", "backslashreplace"), follow=False)
 
     def forget(self, epochs: int, steps: int) -> None:
-        """Delete the rows of epochs and steps after these numbers, which a resumed run takes again.
+        """Delete the rows of epochs and steps after these numbers, which a resumed run repeats.
 
         The last step of an epoch may have been saved before its row was written, or after that.
         """
@@ -336,7 +336,7 @@ class RunFolder:
 
     @contextmanager
     def guarded(self, done: str) -> Iterator[None]:
-        """Turn the system's errors into ours, which say what is left."""
+        """Convert the system's errors to :class:`RunFolderError`, which says what remains."""
         try:
             yield
         except RunFolderError:
@@ -346,14 +346,14 @@ class RunFolder:
             what = "there is no space left on its disk" if full else f"{error.strerror or error}"
             left = self.checkpoints
             kept = f"the last good checkpoint is {left[-1]}" if left else "there is no checkpoint yet"
-            todo = "Make room and go on by resume=True" if full and left else "Choose another folder"
+            todo = "Free some space and continue with resume=True" if full and left else "Choose another folder"
             raise RunFolderError(f"the run folder {self.path} cannot be {done}: {what}; {kept}. {todo}") from error
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The last rows of a file of one JSON table per line; a line that is cut off, or no table, is left out.
+    """The last rows of a file of one JSON table per line; lines that are truncated, or no table, are skipped.
 
-    Of a file with more than ``MOST_ROWS`` rows or ``MOST_BYTES`` bytes the end is read. Raises
+    Only the end is read of a file with more than ``MOST_ROWS`` rows or ``MOST_BYTES`` bytes. Raises
     :class:`FileFormatError` for a link, a folder, a pipe or a device.
     """
     lines = read_end(path, MOST_BYTES).splitlines()
@@ -361,7 +361,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """A line as a table; None for one that is none, which a kill or a full disk has cut off."""
+    """A line as a table; None for one that is not, such as one truncated by a kill or a full disk."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

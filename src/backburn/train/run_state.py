@@ -1,4 +1,4 @@
-"""``RunState``: what a run has come to, beside the attributes of its trainer; how all of it is saved and restored."""
+"""``RunState``: the state of a run besides the attributes of its trainer, and how all of it is saved and restored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RunState:
-    """The sums, times and positions of a run. It holds no trainer: a cycle would keep the memory of a model."""
+    """The sums, times and positions of a run. It holds no trainer: a reference cycle would keep a model's memory."""
 
     def __init__(self, at: Place, evaluation_key: int, note: Callable[[str], None] | None) -> None:
         self._at = at
@@ -38,14 +38,14 @@ class RunState:
         #: Sums since the last epoch and the last ``on_log``, and the values of steps that have not been read.
         self.sums, self.logged = Sums(), Sums()
         self.unread: list[Entry] = []
-        #: Steps that were left out in this epoch, and in a row.
+        #: The number of steps skipped in this epoch, and in a row.
         self.skipped = self.skipped_in_row = 0
         #: The seconds of the epoch by what they were spent on, up to the last lap.
         self.seconds: dict[str, float] = dict.fromkeys(("data", "steps", "validation", "checkpoints"), 0.0)
         self._lap_began = 0.0
         #: The number of steps in the last state that was saved.
         self.last_saved = -1
-        #: A state and a model at the end of the last epoch, which are saved if an error comes.
+        #: A state and a model at the end of the last epoch, which are saved if an error occurs.
         self._waiting: tuple[dict[str, Any], Any] | None = None
         self._layout: dict[str, str] | None = None
         self._saved_layout: dict[str, str] | None = None
@@ -72,7 +72,7 @@ class RunState:
         self._layout = found
 
     def read(self, trainer: Trainer[Any]) -> None:
-        """Read the values of steps that are on the device. Raises where a loss is not finite."""
+        """Read the values of steps from the device. Raises where a loss is not finite."""
         if self.unread:
             if trainer.log_every is not None:
                 self.logged.add(list(self.unread))
@@ -94,7 +94,7 @@ class RunState:
             raise diverged(trainer, f"{bad} is not finite after step {trainer.steps}")
 
     def begin_epoch(self) -> None:
-        """Forget the sums and times of the epoch that has ended."""
+        """Reset the sums and times of the epoch that has ended."""
         self.skipped, self.sums = 0, Sums()
         self.seconds = dict.fromkeys(self.seconds, 0.0)
 
@@ -141,7 +141,7 @@ class RunState:
         }
 
     def restore(self, trainer: Trainer[Any], state: Mapping[str, Any], lower: Callable[[float], object]) -> None:
-        """Give a trainer a saved :meth:`tree`, and its rates their factor by ``lower``; all of it, or nothing."""
+        """Restore a saved :meth:`tree` in a trainer, and by ``lower`` the factor of its rates; all or nothing."""
         check_parts(state)
         self._description(trainer).check(state["about"])
         sums, logged = Sums.of(state["sums"]), Sums.of(state["logged"])
@@ -204,7 +204,7 @@ class RunState:
         self.last_saved, self._waiting = state["steps"], None
 
     def save_epoch(self, trainer: Trainer[Any], row: Mapping[str, Any], is_due: bool) -> None:
-        """Save what is due after an epoch, and keep it otherwise."""
+        """Save the state after an epoch if that is due, else keep it in memory."""
         is_best, state = trainer.checkpoints.is_best(row), self.tree(trainer)
         if is_best or is_due or trainer.epoch == trainer.last_epoch or trainer.stopped:
             files = [MODEL, BEST] if is_best else [MODEL]
@@ -213,7 +213,7 @@ class RunState:
             self._waiting = state, self._model(trainer)
 
     def save_end(self, trainer: Trainer[Any], error: BaseException | None) -> None:
-        """Save what has been reached, or what had been when an error came."""
+        """Save the present state, or after an error that of the last epoch."""
         if trainer.folder is None or (error is not None and trainer.is_shared):  # the others may not have failed
             return
         if error is None and (not trainer.batches or self.iteration.has_position(trainer.data)):
@@ -226,9 +226,9 @@ class RunState:
             self.save(trainer, state, {MODEL: model})
 
     def _model(self, trainer: Trainer[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The model as it is saved, with its averaged parameters if there are any, and what is said about it.
+        """The model as it is saved, with averaged parameters if there are any, and its metadata.
 
-        That does not tell on how many shards or processes it was trained: the file is the same.
+        The metadata do not depend on the number of shards or processes: the file is the same.
         """
         last = trainer.history[-1] if trainer.history else {}
         about = {
@@ -246,7 +246,7 @@ class RunState:
 
 
 def _with_state(trainer: Trainer[Any]) -> dict[str, Any]:
-    """The callbacks that have a state, by the names of their classes; further ones of a class are counted."""
+    """The callbacks that have a state, by the names of their classes; further ones of a class are numbered."""
     found: dict[str, Any] = {}
     for callback in dict.fromkeys((*trainer.callbacks, trainer.checkpoints)):
         if hasattr(callback, "state_dict"):
@@ -257,18 +257,18 @@ def _with_state(trainer: Trainer[Any]) -> dict[str, Any]:
 
 
 def averaged(model: Any, average: Average | None) -> AbstractContextManager[Any]:
-    """A block in which a model has its averaged parameters, if there is an average with any."""
+    """A context in which a model has its averaged parameters, if there is an average with any."""
     return average.applied(model) if average is not None and average.updates else nullcontext()
 
 
 def diverged(trainer: Trainer[Any], how: str) -> NumericalInstabilityError:
-    """The error of a run that computes with numbers that are not finite, with the data as the cause if they are."""
+    """The error for a run with values that are not finite, which names the data as the cause if theirs are not."""
     epoch = trainer.epoch + 1
     found = None if trainer.steps_per_epoch is not None else not_finite(trainer.data, epoch, trainer.batches)
     if found is not None:
         return NumericalInstabilityError(
             f"fit: {how}, in epoch {epoch}, and the data are not finite: {found}. Leave such examples "
-            f"out, or replace the values (bb.nan_to_num); on_nan='skip' leaves their steps out"
+            f"out, or replace the values (bb.nan_to_num); on_nan='skip' skips their steps"
         )
     rates = ", ".join(f"{value:g}" for value in rate_values(trainer.optimizer).values())
     return NumericalInstabilityError(

@@ -1,4 +1,4 @@
-"""Runs in folders: read, listed, compared."""
+"""Reading, listing and comparing runs in folders."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def planned(self) -> int | None:
-        """The number of epochs that were asked for at first; None if the run has gone on for more."""
+        """The number of epochs planned at the start; None if the run has continued for more."""
         epochs = _table(self.config.get("fit")).get("epochs")
         if not isinstance(epochs, int) or not self.last.get("epoch", 0) <= epochs < 2**63:
             return None
@@ -118,15 +118,15 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path}: this is not JSON: {error}") from None
     if is_deep(found):
-        raise FileFormatError(f"{path}: its tables lie too deep in one another")
+        raise FileFormatError(f"{path}: its tables are nested too deeply")
     return _table(found)
 
 
 def find_runs(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Run]:
     """The runs in a folder, or in several, and below them, in the order of their names.
 
-    Links in the folders are not followed: what is below is found as itself, and what is elsewhere may be anybody's.
-    Raises FileNotFoundError for a folder that is not there, and :class:`FileFormatError` for one without a run.
+    Links in the folders are not followed: targets below are found as themselves, and others may be anybody's. Raises
+    FileNotFoundError for a folder that does not exist, and :class:`FileFormatError` for one without a run.
     """
     found: dict[str, Run] = {}
     for folder in [folders] if isinstance(folders, str | os.PathLike) else folders:
@@ -135,7 +135,7 @@ def find_runs(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
             raise FileNotFoundError(2, "there is no such folder of runs", str(root))
         paths = list(_below(root))
         if not paths:
-            links = "; links in it are not followed: name what they lead to" if _has_links(root) else ""
+            links = "; links in it are not followed: name their targets" if _has_links(root) else ""
             raise FileFormatError(f"{root}: there is no run here or below{links}")
         for path in paths:
             place = os.path.realpath(path)
@@ -147,8 +147,8 @@ def find_runs(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 def run_table(runs: Sequence[Run], metrics: Sequence[str] = ()) -> list[list[str]]:
     """Rows of a table of runs, the first with the titles: epochs, time, last values, and their course.
 
-    Without ``metrics`` the values are those of most interest that all runs together have. Raises
-    :class:`FileFormatError` for one that no run has.
+    Without ``metrics`` the values are the most interesting ones of all runs. Raises :class:`FileFormatError` for one
+    that no run has.
     """
     names = list(metrics) or _interesting(runs)
     check_metrics(runs, names)
@@ -200,7 +200,7 @@ def check_metrics(runs: Sequence[Run], names: Iterable[str]) -> None:
 
 
 def aligned(table: Sequence[Sequence[str]]) -> str:
-    """A table as lines of text, the first column to the left and the others to the right; all of it is foreign text.
+    """A table as lines of text, the first column to the left and the others to the right; all cells are foreign text.
 
     >>> print(aligned([["run", "loss"], ["a", "0.5"], ["long", "12"]]))
     run   loss
@@ -217,7 +217,7 @@ def aligned(table: Sequence[Sequence[str]]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for readers.
+    """A human-readable duration.
 
     >>> [duration(s) for s in (0.31, 75, 7500)]
     ['0.3 s', '1 min 15 s', '2 h 05 min']
@@ -229,12 +229,12 @@ def duration(seconds: float) -> str:
 
 
 def total(values: Iterable[float]) -> float:
-    """The sum of the finite ones among values."""
+    """The sum of the finite values."""
     return sum(x for x in values if math.isfinite(x))
 
 
 def epochs_of(run: Run) -> str:
-    """The number of the last epoch, in words."""
+    """The number of the last epoch, as text."""
     number = run.last.get("epoch", 0)
     return f"{number:.0f}" if abs(number) < 1e9 else f"{number:.4g}"
 
@@ -262,7 +262,7 @@ def _below(root: Path) -> Iterator[Path]:
 
 
 def _rows(path: Path) -> list[dict[str, float]]:
-    """The numbers of rows; anything else in them is left out."""
+    """The numbers in rows; anything else in them is skipped."""
     if not os.path.lexists(path):
         return []
     rows = [{k: _float(x) for k, x in row.items() if type(x) in (int, float)} for row in read_rows(path)]
@@ -270,7 +270,7 @@ def _rows(path: Path) -> list[dict[str, float]]:
 
 
 def _float(value: float) -> float:
-    """A number of a file as one that can be computed with: an integer of many digits as a float."""
+    """A number of a file; an integer of more than 64 bits becomes a float."""
     if isinstance(value, float) or abs(value) < 2**63:
         return value
     try:
@@ -280,7 +280,7 @@ def _float(value: float) -> float:
 
 
 def _interesting(runs: Sequence[Run]) -> list[str]:
-    """Names of values to show: the loss, and what was measured by validation, at most five."""
+    """Names of values to show, at most five: first the loss, and those of validation."""
     names = list(dict.fromkeys(name for run in runs for name in run.metrics))
     first = [name for name in names if name == "loss" or name.startswith("validation/")]
     others = [name for name in names if name not in first and not name.startswith(("lr", "gradient_norm", "skipped"))]

@@ -37,18 +37,18 @@ class SeveralProcesses:
 
 
 def cut_batches(mesh: Mesh, at: Place) -> None:
-    """Cut batches over the data axis of a mesh. Raises :class:`ArgumentError` for a model on another backend."""
+    """Split batches over the data axis of a mesh. Raises :class:`ArgumentError` for a model on another backend."""
     own = {level.mesh_axis: level.size for level in levels_of(at.backend)}
     if own != mesh.axes:
         raise ArgumentError(
-            f"Trainer: the model is on {at.backend.spec}, which is not a backend of {mesh!r}: make it in a "
+            f"Trainer: the model is on {at.backend.spec}, which is not a backend of {mesh!r}: create it in a "
             f"block, with bb.use_backend(mesh.backend()):"
         )
     at.cutting = Cutting(at.backend, mesh.data_axis, at.dtype)
 
 
 def own_rows(mesh: Mesh, at: Place, data: Any) -> Any:
-    """Data of :func:`backburn.data.batches` as the rows of this process; other data are cut when they arrive."""
+    """Data of :func:`backburn.data.batches` as the rows of this process; other data are split batch by batch."""
     if type(data) is Batches:
         return mesh.rows(data, backend=at.backend, dtype=at.dtype)
     if isinstance(data, Rows):
@@ -57,13 +57,13 @@ def own_rows(mesh: Mesh, at: Place, data: Any) -> Any:
 
 
 def joined(mesh: Mesh, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with the tensors among them whole on each process, so that one of them can read alone."""
+    """Values with the tensors among them replicated, so that one process can read them alone."""
     whole = dict.fromkeys(mesh.axes)
     return {name: place(x, whole) if is_tensor(x) else x for name, x in values.items()}
 
 
 def placements(model: Any, optimizer: Any, at: Place) -> dict[str, Any]:
-    """Where the tensors of the optimizer's and the average's states are, by name, on a backend with shards."""
+    """The placements of the tensors of the optimizer's and the average's states, by name, on a backend with shards."""
     if not levels_of(at.backend):
         return {}
     optimizer.begin(model, lambda _, x: x)
@@ -72,7 +72,7 @@ def placements(model: Any, optimizer: Any, at: Place) -> dict[str, Any]:
 
 
 def placed(state: Mapping[str, Any], at: Place, where: Mapping[str, Any]) -> dict[str, Any]:
-    """A state whose arrays are tensors on the backend of the model, cut as ``where`` says by name."""
+    """A state with its arrays as tensors on the model's backend, placed as ``where`` says by name."""
 
     def here(name: str, x: Any) -> Any:
         if not hasattr(x, "shape"):

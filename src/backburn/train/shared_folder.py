@@ -17,8 +17,8 @@ from backburn.train.run_folder import RunFolder
 class SharedFolder:
     """A :class:`RunFolder` for the processes of a mesh, which call the same methods in the same order.
 
-    The first process has the folder, and its errors are raised on all. Tensors in shards are gathered one after the
-    other, while it writes them; the others write nothing. All processes read the state with which a run is resumed.
+    The first process owns the folder, and its errors are raised on all. Sharded tensors are gathered one after the
+    other as it writes them; the others write nothing. All processes read the state from which a run resumes.
     """
 
     def __init__(self, path: str | os.PathLike[str], mesh: Mesh) -> None:
@@ -41,7 +41,7 @@ class SharedFolder:
         self.is_open = True
 
     def close(self) -> None:
-        """Give the lock back. Processes need not call it together: it ends a run that has failed, too."""
+        """Release the lock. Processes need not call it together, since it also ends a failed run."""
         self.is_open = self.replaces = False
         if self._mesh.rank == 0:
             self._own.close()
@@ -79,7 +79,7 @@ class SharedFolder:
         missing = self._mesh.communicator.gather_objects(not path.is_file())
         if True in missing:
             raise RunFolderError(
-                f"the checkpoint {path} is not there for process {missing.index(True)}: a run is resumed from a folder "
+                f"process {missing.index(True)} does not see the checkpoint {path}: a run is resumed from a folder "
                 f"that all processes see"
             )
         return (path, found[0][1]) if found else (path, load_state(path, verify=False))
@@ -90,7 +90,7 @@ class SharedFolder:
         keep: int,
         models: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]],
     ) -> None:
-        """Write a state, and models by their files' names; see :meth:`RunFolder.save`. It is done on return."""
+        """Write a state, and models by their files' names; see :meth:`RunFolder.save`. Waits until written."""
         files: list[tuple[Path, Callable[..., None]]] = [
             (self.path / name, partial(save_model, state=tensors, about=about))
             for name, (tensors, about) in models.items()
@@ -100,7 +100,7 @@ class SharedFolder:
         for path, write in files:
             is_written = self._mesh.rank == 0 and not failed
             try:
-                write(path if is_written else os.devnull)  # a failure leaves the others' shards to be gathered
+                write(path if is_written else os.devnull)  # after a failure, shards must still be gathered
             except Exception as error:
                 failed.append(error)
 
@@ -113,7 +113,7 @@ class SharedFolder:
         self._mesh.first(finish)
 
     def wait(self) -> None:
-        """Do nothing: what has been saved is written."""
+        """Do nothing: saved states are already written."""
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add the row of an epoch; see :meth:`RunFolder.append`."""
@@ -124,7 +124,7 @@ class SharedFolder:
         self._mesh.first(lambda: self._own.append_steps(row))
 
     def forget(self, epochs: int, steps: int) -> None:
-        """Delete the rows that a resumed run takes again; see :meth:`RunFolder.forget`."""
+        """Delete the rows that a resumed run repeats; see :meth:`RunFolder.forget`."""
         self._mesh.first(lambda: self._own.forget(epochs, steps))
 
     def write_config(self, tables: Mapping[str, Any]) -> None:

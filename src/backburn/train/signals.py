@@ -16,9 +16,9 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def interruptible(stop: Callable[[str], None]) -> Iterator[Callable[[], KeyboardInterrupt | None]]:
-    """A block in which Ctrl-C and SIGTERM call ``stop`` with the reason; a second signal raises at once.
+    """A context in which Ctrl-C and SIGTERM call ``stop`` with the reason; a second signal raises at once.
 
-    Gives a function that returns what to raise after the block has saved its work: None where no signal came, else
+    Yields a function that returns the error to raise after the block has saved its work: None without a signal, else
     :class:`KeyboardInterrupt` or :class:`Terminated`. Only the main thread handles signals; in others nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,8 @@
 """The arguments of functions that a configuration names: from their source, without importing it, or as imported.
 
-A name is ``package.module:function``. Its module is looked for on the path, and after that beside the configuration.
-It is a module of the user's, or of an installed package, whose public names are meant. Functions of Python's own
-library make and measure no models, and what they do to files and machines is refused before it is imported.
+A name is ``package.module:function``. Its module is searched for on the path, then beside the configuration. It is the
+user's, or of an installed package, of which only public names are allowed. Functions of Python's standard library build
+and measure no models but may harm files and machines; they are refused before the import.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from backburn.base.errors import ConfigError, FileFormatError, hint_for
 from backburn.base.foreign import quoted
 from backburn.base.regular import read_regular
 
-#: The most bytes of a source that is read, and the most steps by which the type of an annotation is found.
+#: The most bytes of source that are read, and the most steps to evaluate an annotation.
 MOST_SOURCE, MOST_STEPS = 2**24, 1000
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The arguments that a function takes by keyword: types by name, those it needs, and whether it takes any other."""
+    """The arguments that a function takes by keyword: types by name, required ones, and whether it takes any other."""
 
     types: Mapping[str, Any]
     required: frozenset[str]
@@ -66,12 +66,12 @@ def checked_name(name: str, folder: Path) -> tuple[str, str]:
 def imported(name: str, folder: Path) -> Callable[..., Any]:
     """The function of a name. Raises :class:`ConfigError` if there is none; errors inside of its module are raised.
 
-    Of what a module has imported, functions of Python's own library are refused, and of an installed package also names
-    that its ``__all__`` does not list.
+    Functions that a module imports from Python's standard library are refused, and names of an installed package that
+    its ``__all__`` does not list.
     """
     module, function = checked_name(name, folder)
     if str(folder) not in sys.path and _top_level(module) is None:
-        sys.path.append(str(folder))  # at the end, and only for what is not on the path: a file there hides nothing
+        sys.path.append(str(folder))  # last, and only for modules not on the path: a file there shadows nothing
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -110,7 +110,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def _home(function: Any) -> str:
-    """The outermost package that a callable is of; for a partial one that of its function."""
+    """The outermost package of a callable; for a partial, that of its function."""
     for _ in range(100):
         if not isinstance(function, functools.partial):
             break
@@ -135,7 +135,7 @@ def _words(skip: int, arguments: Mapping[str, Any]) -> str:
 def parameters_of(function: Callable[..., Any], skip: int = 0) -> Parameters:
     """The arguments of a function after the first ``skip``.
 
-    Raises :class:`ConfigError` for one that does not say what it takes.
+    Raises :class:`ConfigError` for one without a signature.
     """
     try:
         entries = list(inspect.signature(function).parameters.values())[skip:]
@@ -157,9 +157,9 @@ def parameters_of(function: Callable[..., Any], skip: int = 0) -> Parameters:
 
 
 def parameters_in_source(name: str, folder: Path, skip: int = 0) -> Parameters | None:
-    """The arguments of a function as its source says, which is read and not run; None where it does not say.
+    """The arguments of a function from its source, which is read but not run; None if the source does not tell.
 
-    Types of Python and of ``typing`` are known, all others are any. Raises :class:`ConfigError` if there is no such
+    Types of Python and of ``typing`` are known, all others are ``Any``. Raises :class:`ConfigError` if there is no such
     module or function.
     """
     module, function = checked_name(name, folder)
@@ -200,7 +200,7 @@ def source_of(module: str, folder: Path) -> Path | None:
     for place in [*(Path(p or ".") for p in sys.path), folder]:
         inside = place.joinpath(*module.split("."))
         for found in (inside / "__init__.py", inside.with_suffix(".py")):
-            if os.path.isfile(found):  # which takes a name of any length, as the next does
+            if os.path.isfile(found):  # returns False for a name that is too long, as does the next
                 return found
         if os.path.isdir(inside.parent):
             for found in inside.parent.glob(f"{inside.name}.*"):
@@ -210,7 +210,7 @@ def source_of(module: str, folder: Path) -> Path | None:
 
 
 def _aliases(tree: ast.Module) -> dict[str, ast.expr]:
-    """The expressions that names at the top of a module stand for, which may be types."""
+    """The expressions assigned to names at module level, which may be types."""
     found = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -243,7 +243,7 @@ _TYPES: dict[str, Any] = {
 
 
 def _type(node: ast.expr | None, aliases: Mapping[str, ast.expr]) -> Any:
-    """The type that an annotation means, or any if that cannot be known."""
+    """The type that an annotation means, or ``Any`` if unknown."""
     try:
         return _evaluated(node, aliases, iter(range(MOST_STEPS))) if node is not None else Any
     except (LookupError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError):
@@ -251,7 +251,7 @@ def _type(node: ast.expr | None, aliases: Mapping[str, ast.expr]) -> Any:
 
 
 def _evaluated(node: ast.expr, aliases: Mapping[str, ast.expr], steps: Iterator[int]) -> Any:
-    if next(steps, None) is None:  # names that stand for one another grow without bound
+    if next(steps, None) is None:  # names that refer to one another may grow without bound
         raise LookupError
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str):
@@ -265,7 +265,7 @@ def _evaluated(node: ast.expr, aliases: Mapping[str, ast.expr], steps: Iterator[
         return _evaluated(node.left, aliases, steps) | _evaluated(node.right, aliases, steps)
     if isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if ast.unparse(node.value).endswith("Annotated"):  # what is said about the type is not known
+        if ast.unparse(node.value).endswith("Annotated"):  # its metadata are ignored
             return _evaluated(parts[0], aliases, steps)
         outer = _evaluated(node.value, aliases, steps)
         if outer is typing.Literal:

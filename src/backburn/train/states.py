@@ -33,7 +33,7 @@ def model_state(model: Any) -> dict[str, Any]:
 
 
 def _own(x: Any) -> Any:
-    """A tensor of the same values, which a captured step does not use up."""
+    """A tensor of the same values, which a captured step does not consume."""
     return wrap(x._primitive, x._backend)
 
 
@@ -102,14 +102,14 @@ class Description:
             raise RunFolderError(f"the saved run is another one: {'; '.join(found[:5])}{more}")
 
 
-#: The errors of reading a state, and setting its parts, that is not one of this run.
+#: The errors of reading a state that is not one of this run, and of setting its parts.
 MISFITS = (ArithmeticError, AttributeError, BackburnError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def check_parts(state: Any) -> None:
     """Raise :class:`ArgumentError` for a saved state whose plain values are not those of a run, whatever wrote it.
 
-    The parts of the model, the optimizer, the average, the precision and the rates are checked by those who take them.
+    The parts of the model, the optimizer, the average, the precision and the rates are checked when they are loaded.
     """
     if not isinstance(state, Mapping) or is_deep(state):
         raise ArgumentError("it is not a table, or is nested too deeply")
@@ -151,8 +151,8 @@ def _is_number(value: object) -> bool:
 
 
 def data_description(data: Any) -> dict[str, Any]:
-    """The kind and the length of data, and what they say of themselves by a method ``describe``."""
-    kind = type(data.loader if isinstance(data, Rows) else data)  # the same run whether batches are cut or not
+    """The kind and the length of data, and the result of their method ``describe``, if any."""
+    kind = type(data.loader if isinstance(data, Rows) else data)  # the same run whether batches are split or not
     given: Any = data
     found: dict[str, Any] = {"kind": kind.__name__}
     if isinstance(given, Sized):
@@ -172,7 +172,7 @@ def _kind(optimizer: Any) -> str:
     return type(optimizer).__name__
 
 
-#: Keys of a configuration that another process may have otherwise, which changes nothing of what is computed.
+#: Keys of a configuration that may differ in another process, since they do not change what is computed.
 _FREE = ("backend", "callbacks", "distributed", "output", "train.epochs", "train.capture", "train.log_every")
 
 

@@ -1,4 +1,4 @@
-"""One training step: loss, gradients, clipping, update and average, recorded where that is asked for."""
+"""One training step: loss, gradients, clipping, update and average, recorded on request."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from backburn.train.precision import Precision, buffers_by_path, put_buffers
 from backburn.transforms.capturing import Captured, CapturedFunction, OnFallback, capture
 
 Values = dict[str, Any]
-#: By name, what a value is a mean over, where it is not the examples: 0-d tensors, or numbers that follow from shapes.
+#: By name, the weights of means that are not over the examples: 0-d tensors, or numbers that follow from shapes.
 Weights = dict[str, Any]
 
 
 class Step:
     """A step with an optimizer: its call takes the state and tensors, and returns the loss and further values.
 
-    A step that is ``guarded`` is taken in two parts, gradients and update, and the second one only if the gradients are
-    finite, which the host asks for in between. Both parts are recorded where ``captured``.
+    A ``guarded`` step has two parts, gradients and update; the second is taken only if the gradients are finite, which
+    the host checks in between. Both parts are recorded, if anything is.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Step:
         on_fallback: OnFallback | None,
         backend: AnyBackend,
     ) -> None:
-        """``on_fallback`` is what happens where a step cannot be recorded; None records nothing."""
+        """``on_fallback`` is what happens if a step cannot be recorded; None records nothing."""
         self._loss = loss
         self._backend = backend
         self._precision = precision
@@ -84,7 +84,7 @@ class Step:
 
     @property
     def plans(self) -> list[Any]:
-        """How the recorded parts of a step pass over memory, as text; empty if nothing is recorded."""
+        """The passes over memory of a step's recorded parts, as text; empty if nothing is recorded."""
         parts = [self._first, self._second] if self.guarded else [self._whole]
         found = [part.plan() for part in parts if isinstance(part, Captured | CapturedFunction)]
         return [plan for plan in found if plan is not None]
@@ -105,7 +105,7 @@ class Step:
     ) -> tuple[tuple[Values, Weights], Any, dict[str, Any], Any]:
         """Values and weights, gradients by path, new buffers, and, if the step is guarded, the norm of the gradients.
 
-        Guarded or cast, the step uses a copy of the model, so that its buffers are those of before until the update.
+        A guarded or cast step uses a copy of the model, whose own buffers do not change before the update.
         """
         precision, total, whole = self._precision, None, None
         found = list[tuple[Values, Weights, int]]()
@@ -151,7 +151,7 @@ class Step:
 def measured(function: Callable[[Any, Any], Any], model: Any, batch: Any) -> tuple[Any, Values, Weights]:
     """The loss with its history, all values without, and the weights of those that are not means over examples.
 
-    Raises :class:`DTypeError` and :class:`ShapeError` for what is none.
+    Raises :class:`DTypeError` and :class:`ShapeError` for anything else.
     """
     with scoped(MEANS, list[Any]()):
         result, means = function(model, batch), MEANS.get() or []
@@ -179,7 +179,7 @@ def measured(function: Callable[[Any, Any], Any], model: Any, batch: Any) -> tup
 
 
 def put_mean(values: Values, weights: Weights, function: str, name: str, x: Any) -> None:
-    """Enter a value, or a pair of a value and its weight. Raises unless they are 0-d tensors."""
+    """Record a value, or a pair of a value and its weight. Raises unless they are 0-d tensors."""
     mean, weight = _pair(x)
     values[name] = _plain(function, name, mean)
     if weight is not None:
@@ -187,7 +187,7 @@ def put_mean(values: Values, weights: Weights, function: str, name: str, x: Any)
 
 
 def _pair(x: Any) -> tuple[Any, Any]:
-    """A mean, and its weight if it stands beside it."""
+    """A mean, and its weight if it has one."""
     return x if x.__class__ is tuple and len(x) == 2 else (x, None)
 
 

@@ -11,26 +11,26 @@ from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.shape import stack
 
-#: Steps or batches whose values are kept on the device before they are read, all at once.
+#: The number of steps or batches whose values are kept on the device, then read together.
 READ_AFTER = 100
 #: The number of examples of a step, its values, and the weights of those that are not means over the examples.
 Entry = tuple[int, dict[str, Any], dict[str, Any]]
 
 
 class Sums:
-    """Sums of values over examples, or over what else they are means of, in the order of the steps."""
+    """Sums of values over examples, or over their own weights, in the order of the steps."""
 
     def __init__(self) -> None:
         self.examples = 0
-        #: The examples since the process began, which rates are measured by.
+        #: The examples since the process began, to measure rates.
         self.examples_here = 0
         self.sums: dict[str, float] = {}
         self.counts: dict[str, float] = {}
 
     def add(self, found: list[Entry]) -> tuple[float, int] | None:
-        """Read values, with one transfer for each name, and empty the list; returns a loss that is not finite.
+        """Read values, with one transfer for each name, and empty the list; returns the first loss that is not finite.
 
-        Beside it stands how many steps ago it was. What is a mean of nothing, of weight 0, is left out.
+        With it comes the number of steps since then. Means of nothing, of weight 0, are skipped.
         """
         bad: tuple[float, int] | None = None
         columns: dict[str, list[tuple[Any, Any]]] = {}

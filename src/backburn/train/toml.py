@@ -1,4 +1,4 @@
-"""Reading TOML so that an error can name the line of the key that is wrong."""
+"""Reading TOML so that an error can name the line of a wrong key."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def read_toml(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The tables of a TOML text. Raises ValueError for what is none, or too deep to be read."""
-    if _DOTTED.search(_NO_KEY.sub("s", text)):  # on which the reader takes the square of the time and of the memory
+    """The tables of a TOML text. Raises ValueError for a text that is invalid, or nested too deeply."""
+    if _DOTTED.search(_NO_KEY.sub("s", text)):  # on which tomllib takes quadratic time and memory
         raise ValueError(f"a key in it has more than {DEPTH} parts")
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ValueError("lists or tables in it lie too deep in one another") from None
+        raise ValueError("lists or tables in it are nested too deeply") from None
 
 
 #: Strings and comments, in which nothing is a key, closed or not; and a key of many parts.
@@ -62,9 +62,9 @@ _DOTTED = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){" + str(DEPTH) + "}
 
 
 def check_tables(tables: object, name: str) -> None:
-    """Raise :class:`ConfigError` for tables that no configuration has: deep ones, and integers of more than 64 bits."""
+    """Raise :class:`ConfigError` for tables that are nested too deeply, and integers of more than 64 bits."""
     if is_deep(tables):
-        raise ConfigError(f"{name}: tables and lists in it lie more than {DEPTH} deep in one another")
+        raise ConfigError(f"{name}: tables and lists in it are nested more than {DEPTH} deep")
     waiting: list[Any] = [tables]
     while waiting:
         node = waiting.pop()
@@ -76,8 +76,8 @@ def check_tables(tables: object, name: str) -> None:
 def line_of(text: str, keys: Sequence[str | int]) -> int | None:
     r"""The line, counted from 1, of the statement that sets a key of a valid TOML text; None where there is none.
 
-    ``keys`` lead from the whole document to the value; where the last of them do not exist, the place where they
-    should is meant.
+    ``keys`` lead from the whole document to the value; if the last of them do not exist, the line is that of the last
+    one that does.
 
         >>> text = "a = 1\n\n[b]\n# c is\nc = [\n  2,\n]\n"
         >>> line_of(text, ["a"]), line_of(text, ["b"]), line_of(text, ["b", "c", 0]), line_of(text, ["d"])
@@ -125,7 +125,7 @@ def _lines(text: str) -> dict[tuple[str | int, ...], int]:
 
 #: The first sign of a statement, after blanks and comments, each of which is matched in one way only.
 _STATEMENT = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+([^ \t\r\n#])")
-#: Strings, comments, brackets, ends of lines: what matters for where a value ends.
+#: Strings, comments, brackets, ends of lines: what determines where a value ends.
 _SIGN = re.compile(r'"""|\'\'\'|"|\'|#[^\n]*|[\[{]|[\]}]|\n')
 #: The rest of a string of each kind.
 _STRINGS = {

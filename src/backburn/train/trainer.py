@@ -157,7 +157,7 @@ class Trainer(Generic[M]):
         #: The last epoch of the running ``fit``, and the one with which it began.
         self.last_epoch: int | None = None
         self.first_epoch = 1
-        #: The rate that each optimizer had at first, and the factor by which ``on_nan="back_off"`` has lowered it.
+        #: The factor by which ``on_nan="back_off"`` has lowered the initial rates.
         self.lowered = 1.0
         records = self._place.backend.capabilities.capture if capture is None else capture
         flags("Trainer", capture=records)
@@ -174,7 +174,7 @@ class Trainer(Generic[M]):
             self.folder = SharedFolder(folder, mesh) if mesh is not None and self.is_shared else RunFolder(folder)
         note = _print_note if folder is not None and self.is_first else None
         self._run = RunState(self._place, evaluation_key, note)
-        #: Further plain values by name, for ``config.json`` and for what model files say about themselves.
+        #: Further plain values by name, for ``config.json`` and for the metadata of model files.
         self.about: dict[str, Any] = {}
         self._noted_length = False
         self._rates = {name: optimizer.lr for name, optimizer in optimizers_of(optimizer).items()}
@@ -194,7 +194,7 @@ class Trainer(Generic[M]):
             return self._stepped(batches)[0]
 
     def _stepped(self, batches: Sequence[Any]) -> tuple[Values, Weights]:
-        """:meth:`step`, within a block of the run's random numbers, with the weights of the values."""
+        """:meth:`step`, within a context of the run's random numbers, with the weights of the values."""
         tensors = tuple(batches)
         try:
             tensors = tuple([self._place.tensors(batch) for batch in batches])
@@ -215,11 +215,11 @@ class Trainer(Generic[M]):
         """Train on all data once, or on the rest of an epoch that has begun, and evaluate; returns the epoch's row.
 
         The row has ``epoch``, ``step``, the means of the loss and its further values over the examples, ``lr``,
-        ``validation/...``, ``seconds``, of which ``seconds/data``, ``seconds/steps`` and ``seconds/validation``, and
-        ``examples_per_second`` while training. An epoch that ``stop`` has ended early has an empty one.
+        ``validation/...``, ``seconds`` (of which ``seconds/data``, ``seconds/steps`` and ``seconds/validation``), and
+        ``examples_per_second`` while training. An epoch that ``stop`` has ended early has an empty row.
 
         Raises :class:`ArgumentError` for data without a batch, and :class:`NumericalInstabilityError` where the loss or
-        a parameter is not a finite number any more.
+        a parameter is no longer finite.
         """
         self._train_mode(True)
         run, started = self._run, time.perf_counter()
@@ -266,7 +266,7 @@ class Trainer(Generic[M]):
     def stop(self, reason: str) -> None:
         """End the run after the present step or epoch; the reason is kept in :attr:`stopped`.
 
-        Of several processes any one can end the run, for all, when they next agree on it.
+        Any of several processes can end the run for all, when they next synchronize.
         """
         if self._processes is not None:  # a signal may come at any moment
             self._processes.reason = reason
@@ -277,10 +277,10 @@ class Trainer(Generic[M]):
         """Train until ``epochs`` epochs have ended, those before this call included; returns the trainer.
 
         The model is in ``eval()`` mode afterwards. With a folder, the run is saved there, and ``resume`` continues the
-        run in it, if there is one: in the middle of an epoch for data whose position can be saved, with the bits of a
-        run that was never interrupted, and at the beginning of an epoch for others. ``overwrite`` replaces a run in the
-        folder, which is deleted after the first step, and put back if there is none. Ctrl-C and SIGTERM end the run
-        after the present step, save it, and raise :class:`KeyboardInterrupt`.
+        run in it, if there is one: in the middle of an epoch for data whose position can be saved (bitwise identical to
+        an uninterrupted run), else at the beginning of one. ``overwrite`` replaces a run in the folder, which is
+        deleted after the first step, and restored if there is none. Ctrl-C and SIGTERM end the run after the present
+        step, save it, and raise :class:`KeyboardInterrupt`.
 
         Raises :class:`RunFolderError` for a folder with a run, one that another process trains in or that cannot be
         written to, and for a run of another model or other data; it says what differs.
@@ -297,7 +297,7 @@ class Trainer(Generic[M]):
                 raise ArgumentError("fit: resume and overwrite are about a run in a folder: pass folder='runs/name'")
             self._fit()
             return self
-        is_own = self._run.last_saved >= 0  # a second call, which goes on with the run that the first has saved
+        is_own = self._run.last_saved >= 0  # a second call, which continues the run that the first has saved
         folder.open(resume=resume or is_own, overwrite=overwrite)
         try:
             if not is_own and not (resume and self.resume()):
@@ -306,7 +306,7 @@ class Trainer(Generic[M]):
                 try:
                     self._fit()
                 finally:
-                    if folder.replaces:  # the other run is put back, and this one has saved nothing
+                    if folder.replaces:  # the other run is restored, and this one has saved nothing
                         self._run.last_saved = -1
                     folder.close()
             raised = interrupt()
@@ -330,7 +330,7 @@ class Trainer(Generic[M]):
                 callback.on_start(self)
             self._agree(False)
             if self.folder is not None and not self.folder.has_checkpoints:
-                self.save()  # what cannot be written is known before the first step
+                self.save()  # raises before the first step if the folder cannot be written to
             while self.epoch < self.last_epoch and self.stopped is None:
                 row = self.run_epoch()
                 if row:
@@ -350,7 +350,7 @@ class Trainer(Generic[M]):
                     callback.on_end(self, error)
 
     def _end_epoch(self, row: Row) -> None:
-        """Write the row of an epoch, tell the callbacks, and save what is due."""
+        """Write the row of an epoch, call the callbacks, and save if that is due."""
         if self.folder is not None:
             self.folder.append(row)
         for callback in self.callbacks:
@@ -360,7 +360,7 @@ class Trainer(Generic[M]):
             self._run.save_epoch(self, row, is_due)
 
     def _take_steps(self) -> bool:
-        """Take the steps of an epoch that are left; whether it has ended, rather than been stopped."""
+        """Take the remaining steps of an epoch; returns whether it has ended, rather than been stopped."""
         run = self._run
         stepped = [c for c in self.callbacks if type(c).on_step is not Callback.on_step]
         run.lap()
@@ -377,7 +377,7 @@ class Trainer(Generic[M]):
         return True
 
     def _batches_of_steps(self) -> Iterator[list[Any]]:
-        """The batches of each step of an epoch that is left, as many as a step has, or what remains of the data."""
+        """The batches of each remaining step of an epoch: as many as a step has, or what remains of the data."""
         iteration, epoch, is_long = self._run.iteration, self.epoch + 1, self.steps_per_epoch is not None
         end = self.batches_per_epoch if is_long else None
         group: list[Any] = []
@@ -422,12 +422,12 @@ class Trainer(Generic[M]):
             callback.on_log(self, row)
 
     def _skip(self) -> None:
-        """Count a step that was left out, and lower the rate if it is to back off."""
+        """Count a skipped step, and lower the rate with ``on_nan="back_off"``."""
         self._run.skipped += 1
         self._run.skipped_in_row += 1
         if self._run.skipped_in_row >= MOST_SKIPPED:
             raise diverged(self, f"gradients were not finite in {MOST_SKIPPED} steps in a row")
-        if self.on_nan == "back_off" and self.precision.scale <= 1.0:  # a larger one may be the cause, and is lowered
+        if self.on_nan == "back_off" and self.precision.scale <= 1.0:  # a larger scale may be the cause, and is lowered
             self._lower(self.lowered / 2.0)
 
     def _lower(self, factor: float) -> None:
@@ -435,13 +435,13 @@ class Trainer(Generic[M]):
         lower(self.optimizer, self._rates, factor)
 
     def _is_save_due(self) -> bool:
-        """Whether a state is to be saved, and can be, within an epoch."""
+        """Whether a save within an epoch is due and possible."""
         if self.folder is None or not self.folder.is_open or not self.checkpoints.due_after_step(self.steps):
             return False
         return self._run.iteration.has_position(self.data)
 
     def _agree(self, is_due: bool) -> bool:
-        """Whether a save is due, by the clock of the first process; and stop if any process has been told to."""
+        """Whether a save is due, by the clock of the first process; and stop if any process wants to."""
         if self._processes is None:
             return is_due
         is_due, reason = self._processes.agree(is_due)
@@ -457,18 +457,18 @@ class Trainer(Generic[M]):
     def state(self) -> dict[str, Any]:
         """The complete state, as a tree of tensors and plain values, which further steps do not change.
 
-        The parameters, the optimizer, the average, the random state, the loss scale, rates with a state, the callbacks'
-        states, the history and the sums of an epoch that has begun, and where the iteration over the data stands.
-        Raises :class:`ArgumentError` within an epoch if the position in the data cannot be saved.
+        It has the parameters, the optimizer, the average, the random state, the loss scale, rates with a state, the
+        callbacks' states, the history, the sums of an epoch that has begun, and the position in the data. Raises
+        :class:`ArgumentError` within an epoch if the position in the data cannot be saved.
         """
         return self._run.tree(self)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore a saved :meth:`state`.
 
-        Raises :class:`RunFolderError` for that of another model, optimizer or other data, and says what differs. After
-        that, or any other error on the way, the trainer is what it was. What the first batch shows to be other data is
-        an error of the next step.
+        Raises :class:`RunFolderError` for a state of another model, optimizer or data, and says what differs. After any
+        error the trainer is unchanged. If only the first batch shows that the data are different, the next step raises
+        the error.
         """
         self._run.restore(self, state, self._lower)
 
@@ -476,8 +476,8 @@ class Trainer(Generic[M]):
         """Save the state to a file, or without ``path`` as a checkpoint in the run's folder.
 
         Checkpoints are written in the background; an error in writing one is raised by the next call, or at the end of
-        ``fit``. Raises :class:`NumericalInstabilityError` where a loss or parameter is not finite: a state that is
-        saved is a good one.
+        ``fit``. Raises :class:`NumericalInstabilityError` where a loss or parameter is not finite: no bad state is
+        saved.
         """
         state = self.state()
         if self.batches:
@@ -513,7 +513,7 @@ class Trainer(Generic[M]):
         except MISFITS as error:
             raise FileFormatError(f"{os.fspath(path)}: this is not the state of a training run ({error})") from error
 
-    # ---- what is said ----
+    # ---- reports ----
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -534,15 +534,17 @@ class Trainer(Generic[M]):
 
     @property
     def plans(self) -> list[Any]:
-        """How the parts of a recorded step pass over memory, as text; empty before, or if steps are not recorded."""
+        """The passes over memory of a recorded step's parts, as text; empty before, or if steps are not recorded."""
         return self._step.plans
 
     def _note_data_and_rate(self) -> None:
-        """Say at the start what the data do not allow, and that a schedule is another one."""
+        """Note at the start that a schedule has changed, and that the data have no length."""
         if self.folder is None:
             return
         if self.history and (changed := changed_rate(self.optimizer, self.history[-1])) is not None:
-            self._note(f"note: the run goes on at another rate: {changed}. A schedule over more epochs has other rates")
+            self._note(
+                f"note: the run continues at another rate: {changed}. A schedule over more epochs has other rates"
+            )
         if self.batches_per_epoch is None and hasattr(self.data, "__iter__"):
             self._note(
                 f"note: the data, a {type(self.data).__name__}, have no length: an epoch ends where they do, or "
@@ -550,7 +552,7 @@ class Trainer(Generic[M]):
             )
 
     def _note_length(self) -> None:
-        """Say, once, that an epoch had another number of batches than the data have said."""
+        """Note, once, that an epoch had another number of batches than the data's length."""
         expected = self.batches_per_epoch
         if expected is not None and expected != self.batches and not self._noted_length:
             self._noted_length = True

@@ -52,8 +52,8 @@ def vmap(
     about that, to ``"allow"`` it, or to raise (``"error"``).
 
     With a ``chunk_size``, at most so many examples are computed at once, which takes less memory, and the results are
-    joined. Random numbers that are ``"different"`` are then other ones, and what ``f`` changes in modules is changed by
-    each chunk.
+    concatenated. ``"different"`` random numbers are then not those of a run without chunks, and each chunk makes the
+    changes of ``f`` to modules.
 
     Inside ``f``, a tensor has the shape of one example, and its values cannot be read: no ``item()``, no ``if`` on it
     (use ``bb.where``), no shape that depends on values. Transforms compose: ``vmap(grad(f))`` gives the gradient of
@@ -160,7 +160,7 @@ def _examples(x: Any, axis: int, start: int, stop: int) -> Any:
 
 
 def _with_originals(given: Any, structure: Structure, axes: list[int | None], cut: list[Any]) -> Any:
-    """The arguments with the leaves of a chunk; those without a cut leaf are the objects that were given."""
+    """The arguments with the leaves of a chunk; those without batched leaves are the given objects."""
     args, kwargs = unflatten(structure, cut)
     place = 0
     kept = []
@@ -251,8 +251,8 @@ def _number_of_examples(leaves: list[Any], axes: list[int | None], structure: St
             )
         if x.dtype.kind == "quantized":
             raise DTypeError(
-                f"vmap: {_named(structure, number)}, {describe((x,))}, is quantized, and what is quantized is the same "
-                f"for all examples: pass it to each as it is with None in in_axes, or map over x.dequantize()"
+                f"vmap: {_named(structure, number)}, {describe((x,))}, is quantized, and quantized tensors are the "
+                f"same for all examples: pass it unchanged with None in in_axes, or map over x.dequantize()"
             )
         if not -x.ndim <= axis < x.ndim:
             raise AxisError(f"vmap: {_named(structure, number)} has no axis {axis} of examples: {describe((x,))}")
@@ -283,7 +283,7 @@ def _enter_level(level: Batched, x: Any, axis: int | None) -> Any:
 
 
 def _to_module(level: Batched, x: Any, axis: int | None, path: str, home: AnyBackend) -> Any:
-    """A tensor that the function has put into a module among its arguments, as a constant outside."""
+    """A tensor that the function stored in a module among its arguments, as a constant outside."""
     if axis is not None:
         x = _leave_level(level, x, axis, path, home)
         x = constant(x) if isinstance(x, DIFFERENTIABLE) else x
@@ -297,8 +297,8 @@ def _leave_level(level: Batched, x: Any, axis: int | None, path: str, home: AnyB
         raise ArgumentError(f"vmap: {where} is {x!r}, and must be a tensor: bb.asarray(...) makes one")
     if levels_between(x.backend, level) is None:
         raise GraphError(
-            f"vmap: {where} is {describe((x,))}, which {level.spec} does not stand on: it belongs to another "
-            f"transform, from which it was not returned"
+            f"vmap: {where} is {describe((x,))}, which is not on a level below {level.spec}: it belongs to another "
+            f"transform, which did not return it"
         )
     k, primitive = level.inner_backend, lift(x, level)
     if axis is None:

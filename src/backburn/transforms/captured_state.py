@@ -25,10 +25,10 @@ _getrefcount: Callable[[Any], int] | None = getattr(sys, "getrefcount", None)
 
 
 class State:
-    """The tensors of a state, each once: slots, whose primitives a replay reads and writes.
+    """The distinct tensors of a state: slots, whose primitives a replay reads and writes.
 
-    A replay uses up the tensors, and puts others in their places. A tensor that an earlier replay has made and that
-    only the state refers to, as its reference count tells, stays and gets the new primitive: nobody sees a difference.
+    A replay uses up the tensors and replaces them. A tensor of an earlier replay that only the state refers to, by its
+    reference count, stays and gets the new primitive, which cannot be noticed.
     """
 
     def __init__(self, state: Any) -> None:
@@ -36,9 +36,9 @@ class State:
         self._leaves = flatten(self._box)
         self._tree = MutableTree(self._box, lambda x: isinstance(x, Tensor | HasState))
         self.tensors: list[Tensor] = []
-        #: The optimizers and the like, with the names of their tensors, and the number of the first of these.
+        #: The optimizers and the like, with the names of their tensors, and the index of the first of these.
         self._holders: list[tuple[HasState, list[str], int]] = []
-        #: Whether each tensor may stay: whoever has a tuple that a tensor is in expects the old one in it.
+        #: Whether each tensor may stay; not in a tuple, which has to keep the old one for others who refer to it.
         self._may_stay: list[bool] = []
         for leaf in self._tree.leaves:
             if isinstance(leaf.value, HasState):
@@ -53,21 +53,21 @@ class State:
         self._depths = [*map(depth_of, self.tensors)]
         self._readers = [*map(_reader, self.tensors, self._depths)]
         self._makers: list[Maker] = []
-        #: The tensors that a replay has left and what they consist of, the number of the tensor to which each belongs,
-        #: and how many references to each there were then; empty before a replay.
+        #: The tensors that a replay has left and their parts, the index of the tensor to which each belongs, and its
+        #: reference count at that time; empty before a replay.
         self._parts: list[Any] = []
         self._owners: list[int] = []
         self._counts: list[int] = []
         #: The reference counts of the parts that stay in the current replay, by identity.
         self._known: dict[int, int] = {}
-        #: What holds the primitive of each of them: the tensor itself, or its innermost box.
+        #: The holder of each tensor's primitive: the tensor itself, or its innermost box.
         self._homes: list[Any] = []
         #: Which tensors stay in the current replay; None before that is decided.
         self._stays: list[bool] | None = None
 
     @property
     def state(self) -> Any:
-        """The tree, with what has been put into it."""
+        """The tree, with the current tensors."""
         return self._box[0]
 
     @property
@@ -119,7 +119,7 @@ class State:
         return [*map(int, self._stays)]
 
     def _only_here(self) -> list[bool]:
-        """Whether only the state refers to each tensor, and to what it consists of."""
+        """Whether only the state refers to each tensor and its parts."""
         if not self._parts or _getrefcount is None:
             return [False] * len(self.tensors)
         counts = [*map(_getrefcount, self._parts)]
@@ -133,7 +133,7 @@ class State:
         return [may and i not in shared for i, may in enumerate(self._may_stay)]
 
     def commit(self, primitives: Sequence[Any]) -> None:
-        """Write what a replay has left, into the tensors that stay, and into new ones in the places of the others."""
+        """Write the primitives that a replay has left into the tensors that stay, and into new ones for the others."""
         self.release()
         assert self._stays is not None
         stays, self._stays = self._stays, None
@@ -148,8 +148,8 @@ class State:
         self._tree.remember()
         if _getrefcount is not None:
             self._take_apart()
-            counts = [*map(_getrefcount, self._parts)]  # in this frame nothing else refers to what is new
-            # The caller's list of the tensors of before refers to what stays.
+            counts = [*map(_getrefcount, self._parts)]  # nothing else in this frame refers to new parts
+            # The caller's list of the old tensors also refers to those that stay.
             own = zip(map(id, self._parts), counts, self._owners, strict=True)
             self._counts = [self._known[part] if stays[owner] else count for part, count, owner in own]
 
@@ -162,7 +162,7 @@ class State:
                 home._primitive = primitive
 
     def _take_apart(self) -> None:
-        """Note what the tensors consist of."""
+        """Note the parts of the tensors."""
         self._parts, self._owners, self._homes = [], [], []
         for i, (x, depth) in enumerate(zip(self.tensors, self._depths, strict=True)):
             parts: list[Any] = [x]
@@ -178,9 +178,9 @@ class State:
             self._owners += [i] * len(parts)
 
     def rollback(self, tensors: list[Tensor], primitives: Iterable[Any], is_complete: bool) -> None:
-        """Put back the tensors of before a step that was cut short, over the state as it is now.
+        """Put back the tensors from before an interrupted step, with the primitives that the state has now.
 
-        ``is_complete`` if that is the new one; else tensors that are valid are as they were.
+        ``is_complete`` if these are the new ones; else valid tensors are unchanged.
         """
         self.tensors = tensors
         for x, make, primitive in zip(tensors, self._made(), primitives, strict=True):
@@ -197,7 +197,7 @@ class State:
     # ---- other states ----
 
     def is_as_left(self, state: Any, primitives: Sequence[Any]) -> bool:
-        """Whether ``state``, or a tuple of the same parts, is as the last replay has left it, with these primitives."""
+        """Whether ``state``, or a tuple of the same parts, is as the last replay left it, with these primitives."""
         mine = self.state
         if state is not mine:
             if type(state) is not tuple or type(mine) is not tuple or len(state) != len(mine):
@@ -215,7 +215,7 @@ class State:
     def key(self) -> Any:
         """A key that is equal for two states that one program can serve."""
         leaves, structure = self._leaves
-        others = [None if isinstance(x, Tensor) else constant_key(x) for x in leaves]  # of an optimizer, which it is
+        others = [None if isinstance(x, Tensor) else constant_key(x) for x in leaves]  # an optimizer is its own key
         paths = [leaf.paths for leaf in self._tree.leaves]
         names = [(first, names) for _, names, first in self._holders]
         return structure, others, paths, names, [description(x) for x in self.tensors]
@@ -228,11 +228,11 @@ class State:
         if not same(mine[1], others):
             return "a number in it that is not a tensor changed, and would be frozen (use a tensor)"
         pairs = zip(mine[4], tensors, strict=False)
-        return next((f"{a} instead of {b}" for a, b in pairs if a != b), "an optimizer remembers more")
+        return next((f"{a} instead of {b}" for a, b in pairs if a != b), "an optimizer has more tensors")
 
 
 class Batch:
-    """The batch: its tensors, and how to put others in their places."""
+    """The batch: its tensors, and how to replace them."""
 
     def __init__(self, batch: tuple[Any, ...]) -> None:
         self._leaves, self._structure = flatten(batch)
@@ -249,7 +249,7 @@ class Batch:
         self.primitives = [primitive_of(x) for x in self.tensors]
         abouts = [description(x) for x in self.tensors]
         first: dict[int, int] = {}
-        #: The place, for each tensor, of the first one that is the same leaf: shared ones are one parameter.
+        #: For each tensor, the index of the first one that is the same leaf: shared ones are one parameter.
         self._same = [
             first.setdefault(id(x.primitive), i) if about[-1] else i
             for i, (x, about) in enumerate(zip(self.tensors, abouts, strict=True))
@@ -266,9 +266,9 @@ class Batch:
 
 
 class PlainBatch:
-    """What batches of one kind have in common, if they are tensors without gradients: they are read in one loop.
+    """The common properties of batches of tensors without gradients, which are read in one loop.
 
-    The tensors may be in dicts, lists and tuples, each of which is read as a batch of its own.
+    The tensors may be in dicts, lists and tuples, which are read as nested batches.
     """
 
     def __init__(self, batch: Collection[Any]) -> None:

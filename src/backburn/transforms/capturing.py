@@ -35,7 +35,7 @@ from backburn.transforms.levels import check_function
 
 OnFallback = Literal["warn", "error", "allow"]
 
-#: The most kinds of arguments and states for which a step is recorded; numbers that change would make more.
+#: The most kinds of arguments and states for which a step is recorded; each value of a number is another kind.
 MAX_RECORDINGS = 64
 
 
@@ -55,7 +55,7 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
     """``step(state, *batch) -> (state, out)``, recorded and replayed without Python if the backend supports that.
 
     ``state`` is a tree of everything that changes from step to step: models, optimizers, tensors. ``batch`` and ``out``
-    are trees of tensors. The first call with arguments of certain shapes runs ``step`` normally; the second records
+    are trees of tensors. The first call with arguments of given shapes runs ``step`` normally; the second records
     forward pass, backward pass and update as one program with separate memory, which later calls replay. Values that
     the host counts (an optimizer's steps, its learning rate from a schedule, the offset of random draws) are updated at
     each replay. Other Python code of ``step`` runs only in the first two calls: numbers that it computes are constants
@@ -64,7 +64,7 @@ def capture(step: Callable[..., Any], *, state: bool = True, on_fallback: OnFall
     The state is donated: its tensors are consumed by the call, using one again raises an error, and the call returns
     the same models and optimizers with new tensors in them. That holds on every backend. With ``state=False``, ``step``
     is a function without a state, ``step(*batch) -> out``, such as a gradient, and nothing is donated; its arguments
-    may have names.
+    may be given by name.
 
     ``capture(numpy)`` records, and so does ``cupy`` without it; a backend that does not (``capabilities.capture``)
     calls ``step``. A step that reads values on the host (``item()``, ``numpy()``, ``if x > 0``), or has shapes that
@@ -106,10 +106,9 @@ class Captured:
         """Initialize a step that has not run yet."""
         self._step = step
         self._on_fallback = on_fallback
-        #: By kind of arguments and state: a plan, why there is none, or what the step took from the host when it ran
-        #: for the first time.
+        #: By kind of arguments and state: a plan, why there is none, or the host constants of the first run.
         self._plans: list[tuple[Any, _Plan | str | set[Contents]]] = []
-        #: The last replay: the plan, the state that it left, the keys of the rest, and what is known of its batch.
+        #: The last replay: the plan, the state that it left, the keys of the rest, and its batch.
         self._last: tuple[_Plan, State, Any, PlainBatch] | None = None
         #: Why the last call did not replay; empty if it did.
         self.reason = "it has not been called"
@@ -120,7 +119,7 @@ class Captured:
         return None if (compiled := self._compiled()) is None else ProgramText(compiled)
 
     def plan(self) -> ProgramText | None:
-        """How the program that was recorded last passes over memory, as text; None before, or on another backend.
+        """The passes over memory of the last recorded program, as text; None before, or on another backend.
 
         Each pass has its calls, what it reads and writes and how many bytes; then comes every other call, with the
         reason why it is in none.
@@ -143,7 +142,7 @@ class Captured:
         return None if text is None else ProgramText(text())
 
     def _compiled(self) -> Any:
-        """The program that was recorded last; one that a backend has recorded in turn is an attribute of that."""
+        """The program that was recorded last, even if a backend has recorded it again."""
         plans = [plan for _, plan in self._plans if isinstance(plan, _Plan)]
         executable = plans[-1].executable if plans else None
         return getattr(executable, "compiled", executable)
@@ -203,7 +202,7 @@ class Captured:
         key = (slots.key(), inputs.key, *contexts)
         index = next((i for i, (known, _) in enumerate(self._plans) if same(known, key)), None)
         if index is None and len(self._plans) >= 2 * MAX_RECORDINGS:
-            words = f"it came with {MAX_RECORDINGS} kinds of arguments and states: use tensors for numbers that change"
+            words = f"it was called with {MAX_RECORDINGS} kinds of arguments and states: use tensors for numbers"
             self.reason = self._refused(CaptureError(words))
             return self._run(slots, batch)
         if index is None:
@@ -211,7 +210,7 @@ class Captured:
             constants: set[Contents] = set()
             with scoped(HOST_CONSTANTS, constants):
                 state, out = self._run(slots, batch)
-            # An optimizer remembers from its first step on: the state that comes next is known as well.
+            # The first step of an optimizer adds to its state: the next state counts as known, too.
             self._plans += [(key, constants), ((State(state).key(), *key[1:]), constants)]
             return state, out
         plan = self._plans[index][1]
@@ -262,7 +261,7 @@ class Captured:
                 raise recording.refused
             after = State(new)
             if not same(after.key(), key):
-                raise CaptureError(f"the state that it returns is not as it was given: {after.differs(key)}")
+                raise CaptureError(f"the state that it returns differs from the given one: {after.differs(key)}")
             leaves, structure = flatten(batch)
             if structure != there[1] or not all(map(is_, leaves, there[0])):
                 raise CaptureError("it changes the batch (a BatchNorm that trains does): pass that in the state")
@@ -284,9 +283,9 @@ class Captured:
                 )
             if kept := plan.kept():
                 raise CaptureError(
-                    f"a {kept} that it computes stays somewhere else than in its state and the tensors that it "
-                    f"returns: pass the model or the optimizer that holds it in the state, and return tensors (of "
-                    f"gradients, w.grad(gradients))"
+                    f"a {kept} that it computes is kept outside of its state and the tensors that it returns: pass "
+                    f"the model or the optimizer that holds it in the state, and return tensors (of gradients, "
+                    f"w.grad(gradients))"
                 )
         except CaptureError as error:
             return self._refused(error)
@@ -304,9 +303,9 @@ class Captured:
 
 
 def _copies(slots: State) -> list[Any] | None:
-    """The tensors of a state, those that a recorded program overwrites as copies; None if it overwrites none.
+    """The tensors of a state, with copies of those that recorded programs overwrite; None if there are none.
 
-    What a step returns may be a part of its state, which a later replay of that program would change.
+    A step may return a part of its state, which a later replay of such a program would change.
     """
     if not (overwritten := overwritten_ids()):
         return None
@@ -383,7 +382,7 @@ class _Plan:
         self._revision = revision()
         self.generator = generators.Current(generators.default_generator())
         self.executable: Executable | None = None
-        #: The leaves of the output: how to make each tensor, and what else there is.
+        #: The leaves of the output: how to make each tensor, or another value.
         self._out: list[tuple[Maker | None, Any]] = []
         self._structure: Structure | None = None
         #: How to make the output, if it is one tensor.
@@ -391,7 +390,7 @@ class _Plan:
         self._has_run = False
 
     def returns(self, out: Any) -> list[Tensor]:
-        """The tensors of the output, whose other parts are noted."""
+        """The tensors of the output; its other parts are noted."""
         leaves, self._structure = flatten(out)
         self._out = [(maker(x, False), None) if isinstance(x, Tensor) else (None, x) for x in leaves]
         self._one = maker(out, False) if isinstance(out, Tensor) else None
@@ -436,7 +435,7 @@ class _Plan:
             self.executable.set_state(place, value)
 
     def leave(self) -> None:
-        """Let go of the state, if the program only reads it."""
+        """Release the state, if the program only reads it."""
         if self.executable is not None and not self.executable.in_place:
             for place in range(len(self.executable.state)):
                 self.executable.set_state(place, None)
@@ -444,7 +443,7 @@ class _Plan:
     def replay(self, slots: State, inputs: list[Any]) -> tuple[Any, Any]:
         """One step: the host's part, then the recorded program.
 
-        An error, or an interrupt, leaves the state as it was; or as it is after the step, if that was complete by then.
+        An error or an interrupt leaves the state as it was before, or as it is after the step if that was complete.
         """
         program = self.executable
         assert program is not None

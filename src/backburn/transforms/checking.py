@@ -30,9 +30,9 @@ def check_grads(
 ) -> None:
     """Compare the derivatives of ``f`` at ``args`` with central differences along fixed directions, to ``order``.
 
-    Arguments are float64 and complex128 tensors. ``"reverse"`` checks vjp, ``"forward"`` jvp. Raises AssertionError,
-    naming order and mode and showing both numbers, where they differ by more than ``tolerance`` (ten times that for
-    each further order), relative to numbers above 1, and what rounding does to the differences.
+    Arguments are float64 and complex128 tensors. ``"reverse"`` checks vjp, ``"forward"`` jvp. Raises AssertionError
+    with order, mode and both numbers where they differ by more than ``tolerance`` (times ten for each further order;
+    relative, for numbers above 1) plus the rounding error of the differences.
 
         >>> import backburn as bb
         >>> check_grads(lambda x: bb.tanh(x), (bb.asarray([0.3, 0.7], dtype="float64"),))
@@ -87,7 +87,7 @@ def _check(f: Callable[..., Any], args: Any, order: int, mode: str, tolerance: f
 
 
 def _product(x: Any, y: Any) -> Any:
-    """The inner product, of complex numbers its real part."""
+    """The inner product; for complex numbers, its real part."""
     return real(conj(x) * y).sum()
 
 

@@ -28,11 +28,11 @@ from backburn.transforms.levels import check_function, lift_nodes, retain_graphs
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     """``f`` with its intermediate values recomputed in the reverse pass instead of stored.
 
-    Only the arguments and what ``f`` captures are stored: lists, dicts and the like among the arguments with what they
-    held at the call, modules themselves. ``f`` must return the same when called again; the random numbers that it draws
-    are the same, from whichever generator. Parameters that ``f``
-    captures (a module's, say) receive their gradients. It can be nested in transforms and in itself; values are
-    recomputed at the level of the outermost derivative, and stored as usual at the levels below.
+    Only the arguments and what ``f`` captures are stored: containers among the arguments with their contents at the
+    call, modules by reference. ``f`` must return the same when called again; it draws the same random numbers, from any
+    generator. Parameters that ``f`` captures (a module's, say) receive their gradients. It can be nested in transforms
+    and in itself; values are recomputed at the level of the outermost derivative, and stored as usual at the levels
+    below.
 
         >>> import backburn as bb
         >>> block = checkpoint(lambda x: bb.tanh(x * x))
@@ -70,7 +70,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
             return [x for x in found if isinstance(x, DIFFERENTIABLE) and x.backend is outer and x.is_tracked]
 
         def run_again() -> list[Any]:
-            """Run it under the settings of the first time, among the transforms that were running."""
+            """Run it in the context of the first run, inside the same transforms."""
             there = context.copy()
             there.run(CALL.set, CALL.get())  # what is computed again belongs to this reverse pass
             return there.run(again)
@@ -93,14 +93,14 @@ def _has_state(x: Any) -> bool:
 
 
 def _unbatch(x: Any) -> Any:
-    """``x`` below the levels of ``vmap``, which have no graph: what an example sees, of all of them."""
+    """``x`` below the levels of ``vmap``, which have no graph: the tensor of all examples."""
     while isinstance(x, DIFFERENTIABLE) and isinstance(x.backend, Batched):
         x = tensor_of(x.backend.unmapped(x.primitive), x.backend.inner_backend, x.dtype)
     return x
 
 
 def _rebatch(x: FloatTensor, shown: FloatTensor) -> FloatTensor:
-    """The inverse: ``x`` as ``shown`` stands for all examples."""
+    """The inverse: ``x`` on the levels of ``vmap`` of ``shown``."""
     if not isinstance(shown.backend, Batched):
         return x
     level: Batched = shown.backend
@@ -142,7 +142,7 @@ def _recompute(k: Any, g: list[Any], node: Any) -> tuple[Any, ...]:
     root = outputs_node(nodes, [c for _, c in reached])
     del recorded, outputs, reached, nodes
     gradients = reverse(k, root, None, retain_graph=False, since=since)
-    # By their stamps, which a copy of a node on a higher level has in common with it.
+    # By their stamps, which a node shares with its copies on higher levels.
     entered = {found.stamp: gradient for found, gradient in gradients.items() if found.stamp < since}
     if not entered.keys() <= {parent.stamp for parent in node.parents}:
         raise GraphError(

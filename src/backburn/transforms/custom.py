@@ -227,7 +227,7 @@ def _transpose_rule(
 
 
 def _for_each_example(rule: custom_vjp, level: Batched, leaves: list[Any], structure: Any) -> Any:
-    """A function with a derivative by hand, of arguments on ``level``, as such a function on the level below.
+    """A function with a user-defined derivative, of arguments on ``level``, as such a function on the level below.
 
     It maps the function and both halves of its derivative; an argument that is the same for all examples gets the sum
     of their cotangents.

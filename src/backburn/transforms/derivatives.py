@@ -102,9 +102,9 @@ def export_aux(aux: Any, below: Any, home: Any) -> Any:
 def make_pullback(
     f: Function, primals: tuple[Any, ...], aux: list[Any] | None = None, once: bool = False
 ) -> tuple[Any, Pullback, list[FloatTensor]]:
-    """The value and the pullback of :func:`vjp`, and the tensors valid in ``f`` alone; ``aux`` is exported in place.
+    """The value and the pullback of :func:`vjp`, and the tensors valid only in ``f``; ``aux`` is exported in place.
 
-    With ``once`` the pullback may be called only once, and releases what has been saved as it goes.
+    With ``once`` the pullback may be called only once, and releases saved values as it runs.
     """
     leaves, structure = float_leaves("vjp", primals)
     below = level_below("vjp", leaves)
@@ -231,14 +231,14 @@ def positions(name: str, argnums: Any) -> tuple[int, ...]:
 def select_arguments(
     name: str, f: Function, numbers: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Function, list[Any]]:
-    """``f`` as a function of its arguments ``numbers`` alone, the others being as given; and those arguments."""
+    """``f`` as a function of only its arguments ``numbers``, with the others as given; and those arguments."""
     indices = [n + len(args) if n < 0 else n for n in numbers]
     if not all(0 <= n < len(args) for n in indices) or len(set(indices)) < len(indices):
         named = ", ".join(map(str, numbers))
-        by_name = f", and by name {', '.join(kwargs)}, for which nothing is differentiated" if kwargs else ""
+        by_name = f"; arguments by name ({', '.join(kwargs)}) are not differentiated" if kwargs else ""
         raise ArgumentError(
-            f"{name}: argnums {named} must be distinct positions of arguments, and given by position are "
-            f"{len(args)}{by_name}"
+            f"{name}: argnums {named} must be distinct positions of arguments, of which {len(args)} were given by "
+            f"position{by_name}"
         )
 
     def selected(*chosen: Any) -> Any:
@@ -335,7 +335,7 @@ def linearize(f: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, .
     has_equal_values = bool(decomposed) and some_are_equal(decomposed)
 
     def tangent_map(*tangents: Any) -> Any:
-        if has_equal_values:  # of which the reverse pass knows no vectors along a line
+        if has_equal_values:  # the reverse pass has no vectors along a line
             kept = list(aux)
             moved = draws.again(lambda: jvp(valued, primals, tangents)[1])
             aux[:] = kept
@@ -439,7 +439,7 @@ def check_pairs(name: str, primals: Any, tangents: Any) -> None:
 
 
 def _like(name: str, what: str, x: Any, t: Any) -> Any:
-    """A tangent or cotangent of ``x``, which may be a number for all elements; what is of another kind is refused."""
+    """A tangent or cotangent of ``x``, which may be a number for all elements; anything else is refused."""
     if isinstance(t, (int, float)) or (isinstance(t, complex) and x.dtype.kind == "complex"):
         return tensor_of(x.backend.full(x.shape, fit(t, x.dtype), x.dtype), x.backend, x.dtype)
     if not isinstance(t, Tensor):

@@ -1,9 +1,9 @@
 """Derivatives where a function decomposes a matrix with equal eigenvalues or singular values.
 
-There the vectors are any basis of a space, and a cotangent of one does not tell what the function does to the others
+There the vectors are any basis of a space, and a cotangent for one basis does not tell how the function treats others
 (:mod:`backburn.ops.decompositions`): rules give NaN. A transform has the function itself, and runs it again in forward
-mode along one line after the other, with the vectors that are continuous along it. What it finds is a derivative if the
-function has the same value for each choice of vectors, and if the slopes are linear in the direction.
+mode along several lines, each with the vectors that are continuous along it. The slopes are a derivative if the
+function has the same value for each choice of vectors, and if they are linear in the direction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from backburn.tensor.core.wrapping import tensor_of
 from backburn.tensor.generators import Draws
 from backburn.transforms.levels import as_output, lower, transform_scope
 
-#: The most elements of arguments for which lines are followed: one for each.
+#: The most elements of arguments for which lines are followed: one for each element.
 MOST = 1024
 #: The same where the gradient is not NaN, and can be wrong only if a cotangent happens to be 0.
 MOST_TO_CHECK = 64
@@ -37,7 +37,7 @@ ROUNDINGS = 1e4
 
 
 def decompositions(found: list[Any]) -> scoped[Any]:
-    """Fill a list with the eigenvalues and singular values that are computed, and whether with vectors."""
+    """Fill a list with the eigenvalues and singular values that are computed, each with whether vectors are, too."""
     return scoped(DECOMPOSED, (*DECOMPOSED.get(), found))
 
 
@@ -118,9 +118,9 @@ def largest(tensors: list[Any]) -> Any:
 
 
 def same(values: list[Any], others: list[Any], leaves: list[Any]) -> Any:
-    """A truth value, of each example inside ``vmap``: whether all of the values are those of ``others`` to rounding.
+    """Whether all of the values are equal to ``others`` up to rounding; inside ``vmap``, for each example.
 
-    That of results near 0 is estimated from the arguments, if these are not 0.
+    The rounding of results near 0 is estimated from the arguments, if these are not 0.
     """
     result: Any = None
     size = largest(leaves)
@@ -139,7 +139,7 @@ def repaired_tangents(
     f: Callable[..., Any], draws: Draws, structure: Any, leaves: list[Any], moves: list[Any], below: Any,
     values: list[Any], tangents: list[Any],
 ) -> list[Any]:  # fmt: skip
-    """The ``tangents`` of the float ``values``, with those along the line where the values are the same there."""
+    """The ``tangents`` of the float ``values``, replaced by those along the line where the values agree."""
     there, slopes = along(f, draws, structure, leaves, moves, below)
     known = same(there, values, leaves)
     return [call("where", known, new, old) for new, old in zip(slopes, tangents, strict=True)]
@@ -183,14 +183,14 @@ def repaired_gradients(
     results = []
     for new, old, x in zip(repaired, gradients, leaves, strict=True):
         chosen = call("where", is_linear, cast(new, x.dtype), old)
-        results.append(call("where", is_function, chosen, chosen * math.nan))  # with derivatives that are NaN as well
+        results.append(call("where", is_function, chosen, chosen * math.nan))  # its derivatives are NaN as well
     return results
 
 
 def agree(across: Any, slopes: list[Any], directions: list[Any], floor: Any) -> Any:
-    """Whether a slope is the sum of ``slopes`` times ``directions`` to rounding, and on a line its tangent as well.
+    """Whether a slope is the sum of ``slopes`` times ``directions`` up to rounding, and on a line its tangent as well.
 
-    ``floor`` is a size of slopes of which the rounding does not count.
+    Rounding is relative to the size of the slopes, plus ``floor``.
     """
     bound = ROUNDINGS * max(EPS[x.dtype.name] for x in slopes)
 

@@ -50,7 +50,7 @@ def jacobian(
     of a complex argument are gradients, ``dL/dx + i dL/dy``; the columns of a complex result are its derivatives, in
     both modes. Raises :class:`NotDifferentiableError` if both are complex. ``mode`` is ``"reverse"``, a cotangent for
     each element of the result, or ``"forward"``, a tangent for each element of the arguments; either way they are
-    propagated together (:func:`vmap`), in chunks of ``chunk_size``, by default of some hundreds. With ``has_aux`` ``f``
+    propagated together (:func:`vmap`), in chunks of ``chunk_size``, by default a few hundred. With ``has_aux`` ``f``
     returns a pair of its value and auxiliary data, and the function a pair of the Jacobian and the auxiliary data.
 
         >>> import backburn as bb
@@ -227,13 +227,13 @@ def _for_each_unit(
 ) -> list[Any]:
     """The stacked results of ``function``, tensors like ``results``, for each tensor like ``zero`` with a single 1.
 
-    All are taken through it above ``home``, the level of what it captures.
+    It runs above ``home``, the level of what it captures.
     """
     k: Any = zero.backend
     count = zero.size
     if not count:
         return [tensor_of(x.backend.zeros((0, *x.shape), x.dtype), x.backend, x.dtype) for x in results]
-    # The memory of all results is allocated first: too little of it is better reported before hours of work than after.
+    # Allocate the memory of all results first: if there is too little, say so before hours of work.
     create("empty", k, shape=(count, sum(x.size for x in results)), dtype=zero.dtype)
     together = max(1, min(AT_ONCE, ELEMENTS // count)) if chunk_size is None else chunk_size
     mapped = vmap(function, randomness="same", on_fallback="allow")
@@ -247,5 +247,5 @@ def _for_each_unit(
 
 
 def _concat(parts: list[Any]) -> Any:
-    """Tensors on one level, side by side along their first axis."""
+    """Tensors on one level, concatenated along their first axis."""
     return parts[0] if len(parts) == 1 else call("concat", parts, axis=0)

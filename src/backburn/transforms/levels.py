@@ -49,7 +49,7 @@ def float_leaves(name: str, args: Any) -> tuple[list[FloatTensor], Any]:
 
 
 def is_no_float(x: Any) -> bool:
-    """Whether ``x`` is a tensor that has no gradient by its kind."""
+    """Whether ``x`` is a tensor of a kind without gradients."""
     return isinstance(x, Tensor) and not isinstance(x, DIFFERENTIABLE)
 
 
@@ -117,7 +117,7 @@ def as_recorded(x: Any) -> Any:
 def lift_nodes(nodes: Iterable[Node], below: Any, k: Any) -> list[Node]:
     """``nodes``, recorded above ``below``, and all their ancestors, with the saved values as constants of ``k``.
 
-    ``k`` is ``below`` or a level above it, on which a reverse pass then runs. Leaves stay what they are.
+    ``k`` is ``below`` or a level above it, on which a reverse pass then runs. Leaves are not copied.
     """
     nodes = list(nodes)
     path = levels_between(below, k)
@@ -210,9 +210,9 @@ def restore_state(
                 if isinstance(old, DIFFERENTIABLE) and old.is_tracked and not old.is_require_grad:
                     continue  # a value computed by an earlier call is not state, so nothing is lost
                 raise GraphError(
-                    f"the function has put into {path!r} of its arguments what differs between the examples of vmap, "
-                    f"and outside there is one for all. Where BatchNorm moves its statistics, model.eval() keeps them; "
-                    f"GroupNorm and LayerNorm have none"
+                    f"the function has stored in {path!r} of its arguments a tensor that differs between the examples "
+                    f"of vmap, but outside there is one for all. If BatchNorm updates its statistics, model.eval() "
+                    f"keeps them; GroupNorm and LayerNorm have none"
                 ) from error
             value = constant(value) if isinstance(value, DIFFERENTIABLE) else value
             held.put(value.require_grad() if old.is_require_grad and old.backend is not ACTIVE.get() else value)
@@ -247,8 +247,8 @@ def as_output(name: str, x: Any, level: AnyBackend) -> Any:
     if isinstance(x, DIFFERENTIABLE) and levels_between(x.backend, level) is None and x.is_tracked:
         raise GraphError(
             f"{name}: the function returned {describe((x,))}, whose history is not on {level.spec}, the level of the "
-            f"transform: it was computed from a tensor that another transform gave to its function, and that was "
-            f"kept beyond it, or it was moved to another backend. Return what is needed from the function "
+            f"transform: it was computed from a tensor that another transform gave to its function, which kept "
+            f"it beyond the transform, or it was moved to another backend. Return what is needed from the function "
             f"(has_aux=True lets grad do so), or detach it"
         )
     return x

@@ -557,10 +557,10 @@ READS = {
     "item": (lambda x: x.item(), "to_numpy reads values on the host"),
     "truth": (lambda x: bool(x > 0.0), "to_numpy reads values on the host"),
     "nonzero": (lambda x: bb.nonzero(x.reshape(1)), "nonzero reads values on the host"),
-    "host": (lambda x: x + bb.asarray(0.0 * next(CLOCK) + next(CLOCK), backend=CUPY), "from_numpy brings values from"),
+    "host": (lambda x: x + bb.asarray(0.0 * next(CLOCK) + next(CLOCK), backend=CUPY), "from_numpy copies values from"),
     "large": (lambda x: bb.asarray(np.ones((1 << 18) + 1, np.float32), backend=CUPY), r"host (float32[262145])"),
     "library": (
-        lambda x: bb.linalg.qr(bb.ones((2, 2), backend=CUPY) + x)[0], "qr calls a library by a way that cannot be"
+        lambda x: bb.linalg.qr(bb.ones((2, 2), backend=CUPY) + x)[0], "qr calls a library in a way that cannot be"
     ),
 }  # fmt: skip
 

@@ -209,7 +209,7 @@ def test_a_library_without_the_functions_is_named(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"BACKBURN_BLAS": "atlas"}, "BACKBURN_BLAS='atlas': kernels lets the kernels multiply"),
+        ({"BACKBURN_BLAS": "atlas"}, "BACKBURN_BLAS='atlas': write kernels, which is the default, or mkl"),
         ({"BACKBURN_BLAS": "mkl", "BACKBURN_COMPILED": "0"}, "BACKBURN_BLAS='mkl'"),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_cut_goes_between_blocks(k: Sharded) -> None:
     assert k.cut(weight, 1).cuts == (8, 8, 2)
     assert k.quantize(k.cut(k.from_numpy(array(2, 18)), 1, (7, 1, 10)), BLOCKS).cuts == (8, 8, 2)
     assert k.cut(weight, 1, (16, 2, 0)).cuts == (16, 2, 0)
-    with pytest.raises(ArgumentError, match=r"\[6, 6, 6\] part the blocks of 4"):
+    with pytest.raises(ArgumentError, match=r"\[6, 6, 6\] split the blocks of 4"):
         k.cut(weight, 1, (6, 6, 6))
 
 

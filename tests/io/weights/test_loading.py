@@ -139,7 +139,7 @@ def test_names_that_differ_are_refused_with_advice() -> None:
     w, b = normal(2, 2), normal(2)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"0.weight": w}, r"missing: 0\.bias\. The weights are of another model\. Nothing was loaded"),
-        ({"0.weight": w, "0.bias": b, "x": b}, r"unused: x\. rename= leaves those out for which it returns None"),
+        ({"0.weight": w, "0.bias": b, "x": b}, r"unused: x\. rename= leaves out names for which it returns None"),
         (
             {"model.0.weight": w, "model.0.bias": b},
             r"Write rename=lambda name: name\.removeprefix\('model\.'\)\. Nothing",
@@ -304,7 +304,7 @@ class Failing:
 
 def test_an_array_that_cannot_be_read_leaves_the_model_unchanged() -> None:
     model = nn.Linear(2, 2)
-    with Unchanged(model), pytest.raises(DTypeError, match="bias, a Failing, does not become an array of NumPy's"):
+    with Unchanged(model), pytest.raises(DTypeError, match="bias, a Failing, cannot become a NumPy array"):
         load_weights(model, {"weight": normal(2, 2), "bias": Failing()})
 
 

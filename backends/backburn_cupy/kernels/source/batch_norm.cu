@@ -1,18 +1,18 @@
-// Batch norm and sums of x as (outer, channels, inner): sums per channel in two stages, then one pass that applies them.
+// Batch norm and sums of x as (outer, channels, inner): sums per channel in two stages, then a pass that applies them.
 //
 // If inner is 1 the channels are contiguous and a thread has a pack of them ("columns"); otherwise a block has planes
-// of one channel ("planes"). A thread counts from the first element that it reads, so that its sums of squares do not
-// cancel wherever the mean is; sums of threads are added as doubles, and count from the channel's first element. Of FEW
-// elements a gradient's terms may cancel, so everything about them is double.
+// of one channel ("planes"). A thread sums differences from the first element that it reads, so that its sums of
+// squares do not cancel for any mean; sums of threads are added as doubles, as differences from the channel's first
+// element. The terms of a gradient of FEW elements may cancel, so it is computed in double.
 //
-// Each channel has six coefficients, COEFFICIENTS rows of `channels`. The mean is CENTRE plus what that lacks, REST.
+// Each channel has six coefficients, COEFFICIENTS rows of `channels`. The mean is CENTRE plus its rounding error, REST.
 #include "common.cuh"
 
 enum { CENTRE, REST, SLOPE, OFFSET, WEIGHT, INVERSE, COEFFICIENTS };
 
 template <class C> __device__ inline C finite_or_zero(C x) { return x - x == C(0) ? x : C(0); }
 
-// Sums of x - pilot and of its square, of count elements, as those of x - origin.
+// Converts the sums of x - pilot and of its square, of count elements, to those of x - origin.
 __device__ inline void move_origin(double pilot, double origin, index_t count, double& first, double& second) {
   double distance = pilot - origin;
   if (distance == 0.0) return;  // infinite sums stay so
@@ -135,7 +135,7 @@ __device__ inline double sum_parts(const double* partial, index_t parts, index_t
   return sum;
 }
 
-// The sums of x alone.
+// Only the sums of x.
 template <class T>
 __global__ void __launch_bounds__(1024)
 finish_sums(const T* x, const double* partial, T* sums, index_t parts, index_t channels, index_t inner, index_t count) {

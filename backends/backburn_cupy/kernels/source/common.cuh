@@ -1,7 +1,8 @@
 // Shared by all kernels: 16-bit floats, 16-byte accesses, reductions over a group of threads, rows of a matrix.
 //
 // Every kernel parameter has eight bytes (a pointer, a long long or a double), so that a launch needs no table of
-// types. No system headers: a source compiles with NVRTC alone, and with g++ after tests/backends/cupy/emulation/emulation.h.
+// types. No system headers: a source compiles with NVRTC alone, and with g++ after
+// tests/backends/cupy/emulation/emulation.h.
 #pragma once
 
 typedef long long index_t;
@@ -35,7 +36,7 @@ __device__ inline float near_inverse(float x) {
 __device__ inline float infinity(float) { return __int_as_float(0x7f800000); }
 __device__ inline double infinity(double) { return __longlong_as_double(0x7ff0000000000000ll); }
 #define CHECK_ALIGNED(pointer, bytes)
-// Makes the compiler compute values that depend on the number again, instead of keeping them in registers.
+// Makes the compiler recompute values that depend on the number, instead of keeping them in registers.
 __device__ inline void forget(index_t& number) { asm volatile("" : "+l"(number)); }
 // One explicit store, since the compiler may split a store of eight converted halves.
 __device__ inline void write_whole(void* p, uint4 v) {
@@ -47,8 +48,8 @@ __device__ inline double widen(double x) { return x; }
 __device__ inline void narrow(float x, float& y) { y = x; }
 __device__ inline void narrow(double x, double& y) { y = x; }
 
-// ---- functions whose results become elements of type T: if these have 16 bits, by one or two instructions, which lose
-// a few bits of a float; else the whole function takes as long as memory ----
+// ---- functions whose results become elements of type T: for 16 bits, by one or two instructions, which lose a few
+// bits of a float; the full functions would take as long as the memory accesses ----
 
 template <class T> __device__ inline compute<T> exponential(compute<T> x) {
   if constexpr (sizeof(T) == 2)
@@ -74,7 +75,7 @@ template <class T> __device__ inline compute<T> gated(compute<T> x, compute<T> t
 // ---- packs: elements of 16 bytes, accessed at once if aligned ----
 
 template <class T> constexpr int PACK = 16 / sizeof(T);
-// uint4 is moved in one instruction, which a struct of small elements is not.
+// uint4 is moved in one instruction, unlike a struct of small elements.
 template <class T> union Pack { uint4 whole; T at[PACK<T>]; __device__ Pack() {} };
 
 template <class T> __device__ inline bool is_aligned(const T* p) { return ((word_t)p & 15) == 0; }
@@ -85,7 +86,7 @@ template <class T> __device__ inline bool is_whole(const T* line, index_t start,
 }
 
 // COUNT packs of each of some lines of `length`, `step` apart from `start` on, as they are stored; 0 out of bounds. A
-// thread waits for a load where it first uses the result: so all whole packs are loaded before anything else is done.
+// thread waits for a load at the first use of its result, so all whole packs are loaded before anything else.
 template <class T, int COUNT, int LINES>
 __device__ inline void fetch(const T* const (&lines)[LINES], index_t start, index_t step, index_t length,
                              Pack<T> (&packs)[COUNT][LINES]) {
@@ -137,7 +138,7 @@ template <class T> __device__ inline void read(const T* line, index_t start, ind
   widen(packs[0][0], values);
 }
 
-// A pack of two lines at once; of the first one alone if there is no second.
+// A pack of two lines at once; of the first one twice if there is no second.
 template <class T>
 __device__ inline void read_both(const T* line, const T* other, index_t start, index_t length, compute<T>* values,
                                  compute<T>* others) {
@@ -225,8 +226,8 @@ template <int LANES, class C> __device__ inline C largest(C value) {
 
 // ---- sums of many numbers ----
 
-// A sum and what its additions have lost (Knuth's two-sum), so that floats need no doubles, which most GPUs add at a
-// 64th of the rate.
+// A sum and its rounding error (Knuth's two-sum), so that floats need no doubles, which most GPUs add at 1/64 of the
+// rate.
 template <class C> struct Tally {
   C sum = 0, lost = 0;
   __device__ void operator+=(C x) {
@@ -235,7 +236,7 @@ template <class C> struct Tally {
     C added = sum - before;
     lost += (before - (sum - added)) + (x - added);
   }
-  // What an infinite sum has lost is NaN.
+  // The rounding error of an infinite sum is NaN.
   template <class R> __device__ R value() const { return lost - lost == C(0) ? R(sum) + R(lost) : R(sum); }
 };
 
@@ -243,7 +244,7 @@ template <int LANES, class C> __device__ inline C total(const Tally<C>& tally) {
   return total<LANES>(tally.template value<C>());
 }
 
-// The type in which floats of type T are computed where sums of few of them may cancel; others as everywhere.
+// The type in which elements of type T are computed where sums may cancel if they are FEW; otherwise as usual.
 template <class T, bool FEW> struct Arithmetic { typedef compute<T> type; };
 template <> struct Arithmetic<float, true> { typedef double type; };
 template <class T, bool FEW> using arithmetic = typename Arithmetic<T, FEW>::type;
@@ -307,7 +308,7 @@ template <class T, int LANES, int ITEMS, int OPERANDS> struct Row {
       for (int p = 0; p < PACKS; ++p)
         if (first + p * step < length) f(held[p], first + p * step, p);
     } else {
-      Pack<T> next[1][OPERANDS];  // on its way while the one before is used
+      Pack<T> next[1][OPERANDS];  // prefetched while the previous one is used
       fetch(operand, first, step, length, next);
       for (index_t start = first; start < length; start += step) {
         widen_all(next[0], held[0]);

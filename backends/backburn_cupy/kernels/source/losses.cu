@@ -1,5 +1,5 @@
-// Fused log-softmax and cross-entropy: a row of logits is read once, and the forward pass never stores its softmax. The
-// gradients of the losses lie `step` apart, 0 for the gradient of a mean, which all rows share.
+// Fused log-softmax and cross-entropy: a row of logits is read once, and the forward pass never stores its softmax.
+// `step` is the stride of the losses' gradients: 0 for the gradient of a mean, which all rows share.
 #include "fault.cuh"
 #include "powers.cuh"
 
@@ -36,7 +36,7 @@ label_cross_entropy_backward(const T* grad, index_t step, const T* x, const inde
     index_t label = row < rows ? labels[row] : 0;
     C g = row < rows ? widen(grad[row * step]) : C(0), inverse = C(1) / sum;
     if (row < rows && group.lane == 0 && (label < 0 || label >= length)) report(fault, label, length);
-    // The share of the label minus 1 is that of the others, which has all its digits; NaN stays in a row of one class.
+    // The share of the label minus 1 is minus that of the others, which does not cancel; a row of one class keeps NaN.
     C others = 0;
     line.each([&](C v, C, index_t element) {
       const C share = exponential<T>(v - top);

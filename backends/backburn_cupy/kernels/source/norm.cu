@@ -1,11 +1,11 @@
 // Layer norm and RMS norm over the rows of a matrix, and their gradients: one read of each operand, one write.
 #include "common.cuh"
 
-// A mean is rounded to a float; the mean of what is left of the elements is its rest, and shows in rows far from 0. Rows
-// so short that four threads have one are computed in double: of their gradients little may be left when the mean and the
-// slope are subtracted.
+// A mean is rounded to a float; the mean of the centred elements, its rest, is the rounding error, which matters in
+// rows far from 0. Rows so short that four threads have one are computed in double: subtracting the mean and the slope
+// may cancel most digits of their gradients.
 
-// 1 / sqrt(x), and what that lacks.
+// 1 / sqrt(x), and its rounding error.
 template <class C> __device__ inline C inverse_root(C x, C& lost) {
   C root = C(1) / sqrt(x), product = x * root;
   lost = C(0.5) * root * (fma(-product, root, C(1)) - fma(x, root, -product) * root);

@@ -49,8 +49,8 @@ max_pool(const T* x, T* out, index_t* index, const __grid_constant__ Windows w, 
   }
 }
 
-// The divisor of a window's sum: its elements inside the array, or with `padded` in the padding too, of which only
-// `after` counts at the end: elements of the last window beyond do not.
+// The divisor of a window's sum: the number of its elements inside the array, or with `padded` in the padding, too. At
+// the end only `after` counts as padding, not what the last window has beyond it.
 struct After { index_t at[3], padded; };
 __device__ inline double divisor(const Windows& w, const After& after, const int (&window)[3]) {
   double product = 1;
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(256) avg_pool(
   }
 }
 
-// Each element of `out`, which is contiguous, sums its share of every window that has it.
+// Each element of `out`, which is contiguous, sums its share of every window that contains it.
 template <class T>
 __global__ void __launch_bounds__(256) avg_pool_backward(
     const T* grad, T* out, const __grid_constant__ Windows w, index_t count, index_t after0, index_t after1,
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(256) avg_pool_backward(
     for (window[0] = first[0]; window[0] <= last[0]; ++window[0])
       for (window[1] = first[1]; window[1] <= last[1]; ++window[1])
         for (window[2] = first[2]; window[2] <= last[2]; ++window[2]) {
-          bool inside = true;  // and not in a gap
+          bool inside = true;  // and not in a gap of the dilation
 #pragma unroll
           for (int a = 0; a < 3; ++a)
             inside = inside && (at[a] + (int)w.before[a] - window[a] * (int)w.stride[a]) % (int)w.dilation[a] == 0;

@@ -13,7 +13,7 @@ template <class T, int LANES, class L> __device__ inline void powers(L& line, co
     line.each([&](C v, C, index_t) { sum += exponential<T>(v - top); });
     sum = total<LANES>(sum);
   } else {
-    // Each thread shifts by the largest of its own so far: the row is read once. Nothing is shifted by -infinity.
+    // Each thread shifts by its largest element so far, so the row is read once; never by -infinity.
     line.packs([&](auto& values, index_t start, int) {
       C(&v)[P] = values[0];
       if (start < 0 || start + P > line.length)

@@ -23,8 +23,8 @@ softmax(const T* x, T* out, index_t rows, index_t length) {
   }
 }
 
-// Whether the shares of a row add up to 1. Then the one above 1/2 is computed from the others, which are 1 minus it:
-// the difference has few digits, or none.
+// Whether the shares of a row add up to 1. Then 1 minus the share above 1/2 is computed as the sum of the others: the
+// difference would have few digits, or none.
 template <class C> __device__ inline bool complete(C sum) {
   return fabs(sum - C(1)) < (sizeof(C) == 8 ? C(1e-12) : C(4e-3));
 }

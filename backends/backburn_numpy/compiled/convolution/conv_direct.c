@@ -11,8 +11,8 @@
 
 enum { CHANNELS = LANES > 8 ? 8 : 4, VECTORS = LANES > 4 ? 3 : 2, POSITIONS = LANES * VECTORS };
 
-/* The sums at the next of `left` positions, some vectors of them, of channels y_stride apart in y, of which the first
- * `outputs` are stored, each plus an element of bias, which may be null. Inputs are x_stride apart, weights (inputs, elements,
+/* The sums at the next vectors of `left` positions, of channels y_stride apart in y; the first `outputs` channels are
+ * stored, each plus an element of bias, which may be null. Inputs are x_stride apart, weights (inputs, elements,
  * channels). */
 INLINE void sum_vectors(float *restrict y, int64_t y_stride, const float *restrict x, int64_t x_stride,
                         const float *restrict weight, const float *restrict bias, const int64_t *restrict offsets,
@@ -40,7 +40,7 @@ INLINE void sum_vectors(float *restrict y, int64_t y_stride, const float *restri
     }
 }
 
-/* The sums at the next of the remaining positions, as many as fit the registers. */
+/* The sums at as many of the remaining positions as fit the registers. */
 static void sum_tile(float *restrict y, int64_t y_stride, const float *restrict x, int64_t x_stride,
                      const float *restrict weight, const float *restrict bias, const int64_t *restrict offsets,
                      int64_t inputs, int64_t elements, int64_t outputs, int64_t left, int channels) {
@@ -52,7 +52,7 @@ static void sum_tile(float *restrict y, int64_t y_stride, const float *restrict 
 #undef OF
 }
 
-/* The channels of a tile: one less than there could be if so many tiles as are needed still have all. */
+/* The channels of a tile: CHANNELS, or one less if that takes no more tiles. */
 INLINE int channels_of(const Geometry *g) {
     return g->outputs <= (g->outputs + CHANNELS - 1) / CHANNELS * (CHANNELS - 1) ? CHANNELS - 1 : CHANNELS;
 }
@@ -74,8 +74,8 @@ static void pack(float *restrict packed, const float *restrict weight, const int
             }
 }
 
-/* What threads share: the operands, packed weights, memory for each of them, and blocks of rows of the examples. Results
- * get the epilogue if `has_epilogue` (epilogue.h). */
+/* What threads share: the operands, packed weights, scratch memory for each thread, and blocks of rows of the examples.
+ * Results get the epilogue if `has_epilogue` (epilogue.h). */
 typedef struct {
     float *out;
     const float *x, *weight, *bias, *mask;
@@ -121,8 +121,9 @@ static void convolve(const void *context, int64_t start, int64_t stop) {
         }
 }
 
-/* Convolves x into out, so many rows of an example at a time; bias and mask may be null. memory is scratch for the packed
- * weight and, of the given size for each thread, for the planes of the inputs and the outputs; table is that of a layout. */
+/* Convolves x into out, `rows` rows of an example at a time; bias and mask may be null. memory is scratch for the
+ * packed weight and, of the given size for each thread, for the planes of the inputs and the outputs; table is that of
+ * a layout. */
 KERNEL(conv_direct, float *out, const float *x, const float *weight, const float *bias, const float *mask,
        float *memory, int64_t *restrict table, const Geometry *g, int has_epilogue, int64_t examples, int64_t rows,
        int64_t size, int64_t grain, int flat, int flipped, int threads) {
@@ -140,16 +141,16 @@ KERNEL(conv_direct, float *out, const float *x, const float *weight, const float
 /* ---- the gradient of the weight ---- */
 
 /* Sums of a tile stay in registers over the positions of a block: of elements of the windows by inputs, each times some
- * vectors of outputs. A position's gradients of all outputs lie together, so that a sum is a vector of them. */
+ * vectors of outputs. A position's gradients of all outputs are adjacent, so that a sum is a vector of them. */
 enum { ELEMENTS = 3, INPUTS = LANES > 8 ? 4 : 2, OUTPUTS = 2 * LANES };
 
-/* The layout of the inputs of a block: the distance of neighbours in each direction. */
+/* The layout of the inputs of a block: the strides in each direction. */
 typedef struct {
     int64_t plane, example, row, column;
 } Strides;
 
-/* Adds to the sums at to, of which there are `vectors` vectors, what INPUTS inputs at x and ELEMENTS elements of their
- * windows have of them in count examples of rows by columns. Gradients are OUTPUTS apart. */
+/* Adds to the sums at to, of `vectors` vectors each, the products of the gradients with INPUTS inputs at x and ELEMENTS
+ * elements of their windows, in count examples of rows by columns. Gradients are OUTPUTS apart. */
 INLINE void add_tile(float *const to[INPUTS][ELEMENTS], const float *const x[INPUTS],
                      const int64_t offsets[ELEMENTS], const float *restrict slopes, int64_t count, int64_t rows,
                      int64_t columns, const Strides *by, const int vectors) {
@@ -198,8 +199,8 @@ static void lay_slopes(float *restrict to, const float *restrict grad, const Geo
     }
 }
 
-/* What threads share: the operands, blocks in so many parts, outputs of each group that are summed at a time, and memory
- * for each thread. Sums are (parts, groups, depth, width). */
+/* What threads share: the operands, blocks in `parts` parts, outputs of each group that are summed at a time, and
+ * memory for each thread. Sums are (parts, groups, depth, width). */
 typedef struct {
     float *out;
     const float *x, *grad;
@@ -265,9 +266,9 @@ static void sum_parts(const void *context, int64_t start, int64_t stop) {
     }
 }
 
-/* Adds the gradient of the weight, as a sum for each part of the blocks, to out: (parts, groups, depth, width), of which
- * the first outputs are wanted. A thread takes outputs_per_task at a time; it and width are multiples of LANES. memory is
- * scratch of the given size for each thread, for the padded inputs and the gradients of a block. */
+/* Adds the gradient of the weight, as a sum for each part of the blocks, to out: (parts, groups, depth, width), of
+ * which the first outputs are wanted. A thread takes outputs_per_task at a time; it and width are multiples of LANES.
+ * memory is scratch of the given size for each thread, for the padded inputs and the gradients of a block. */
 KERNEL(conv_weight_direct, float *out, const float *x, const float *grad, float *memory, const Geometry *g,
        const Block *blocks, int64_t number, int64_t size, int64_t width, int64_t parts, int64_t outputs_per_task,
        int threads) {

@@ -27,7 +27,8 @@ static void add_back(float *restrict x, int64_t height, int64_t width, int64_t t
     }
 }
 
-/* Sums of a window's elements, of count at those offsets before or after x, at the positions of a tile. */
+/* Sums over count elements of a window, at these offsets after x (sign 1) or before it (-1), at the positions of a
+ * tile. */
 INLINE void sum_tile(float *restrict y, const float *restrict x, const int64_t sign, const float *restrict weight,
                      const int64_t *restrict offsets, const int64_t *restrict indices, int64_t count) {
     Lanes sums[VECTORS] = {0};
@@ -59,7 +60,7 @@ static void sum_products(float *restrict weight, const float *restrict x, const 
     }
 }
 
-/* One plane of outputs, of rows from first on, and one of the image, or its copies in planes. */
+/* Processes one plane of outputs, rows from first on, and one of the image, or its copies in planes. */
 static void convolve_plane(float *restrict image, float *restrict planes, float *restrict outputs,
                            float *restrict copy, float *restrict weight, float start, const Geometry *g,
                            const Layout *of, int64_t first, int64_t rows, enum Direction direction) {

@@ -1,6 +1,6 @@
 /* Convolutions over one or two axes, as matrix products: per block, the windows of some examples, or of some rows of
  * one, are copied into columns (im2col) and multiplied by the weight; for the gradient of the input, the products are
- * added back at the windows' positions (col2im). The matrix product is that of NumPy's BLAS library. */
+ * added back at the windows' positions (col2im). The matrix product is a given cblas_sgemm. */
 #include "conv_geometry.h"
 #include "runtime/kernels.h"
 #include "gemm/blas.h"
@@ -10,8 +10,8 @@ INLINE int64_t windows_in(const Geometry *g, const Block *b) {
     return (b->stop - b->start) * (b->last - b->first) * g->columns;
 }
 
-/* The part of the image where an element of the windows in rows first to last lies: rows top to bottom - 1 and columns from to
- * to - 1 of the windows, of which the first is at start. */
+/* The part of the image where an element of the windows in rows first to last lies: rows top to bottom - 1 and columns
+ * from to to - 1 of the windows, of which the first is at start. */
 typedef struct {
     int64_t top, bottom, from, to, start;
 } Place;
@@ -61,8 +61,8 @@ INLINE void copy_element(float *restrict out, const float *restrict plane, const
     }
 }
 
-/* Windows of stride 1 in all rows of images as small and of the size of the outputs: an element of all of them is the
- * image shifted, with bits for where it is not padding. */
+/* For windows of stride 1 in all rows of images this small and as large as the outputs, an element of all windows is
+ * the shifted image, masked by bits where it is padding. */
 #define SMALL 256
 
 typedef struct {
@@ -150,7 +150,8 @@ static const float *columns_of(const float *restrict x, float *restrict columns,
     return columns;
 }
 
-/* The outputs of a block for one group as rows with the leading dimension *ld: a view of one example, or a copy in side. */
+/* The outputs of a block for one group as rows with the leading dimension *ld: a view of one example, or a copy in
+ * side. */
 static const float *outputs_of(const float *restrict y, float *restrict side, const Geometry *g, const Block *b,
                                int64_t group, int64_t *ld) {
     const int64_t plane = g->rows * g->columns, count = (b->last - b->first) * g->columns;
@@ -198,8 +199,8 @@ KERNEL(conv, float *restrict out, const float *restrict x, const float *restrict
         }
 }
 
-/* Adds the gradient of the weight for outputs first to last - 1 of each group, all where there are few channels, to out:
- * (groups, outputs, depth), or (groups, depth, outputs) if transposed. */
+/* Adds the gradient of the weight for outputs first to last - 1 of each group, all where there are few channels, to
+ * out: (groups, outputs, depth), or (groups, depth, outputs) if transposed. */
 KERNEL(conv_weight, float *restrict out, const float *restrict x, const float *restrict grad,
        float *restrict columns, float *restrict side, Sgemm *product, const Geometry *g,
        int transposed, int64_t first, int64_t last, const Block *blocks, int64_t number) {

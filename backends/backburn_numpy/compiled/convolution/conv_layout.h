@@ -1,16 +1,16 @@
 /* Images copied to rows of equal length, so that an element of the windows is at the same offset for all positions.
- * With a stride there are several planes of them, as many as the stride in each direction, each of every so many rows
- * and columns of the image. In flat layouts rows are as long as those of the outputs, whose positions thus follow one
- * another: they have a plane for each column of the windows in place of those for a stride along the columns. */
+ * With a stride there are several planes, as many as the stride in each direction, each of every stride-th row and
+ * column of the image. In flat layouts rows are as long as those of the outputs, so that positions are contiguous: they
+ * have a plane for each column of the windows in place of those for a stride along the columns. */
 #ifndef BACKBURN_CONV_LAYOUT_H
 #define BACKBURN_CONV_LAYOUT_H
 
 #include "conv_geometry.h"
 #include "runtime/simd.h"
 
-/* Planes of rows of the same length, plane_stride apart, and the elements of the windows, those of a plane together: where
- * they are for the first position, and which they are. starts has the first element of each plane. margin is the
- * largest offset within a plane. */
+/* Planes of rows of the same length, plane_stride apart, and the elements of the windows, grouped by plane: their
+ * offsets for the first position, and their indices. starts has the first element of each plane. margin is the largest
+ * offset within a plane. */
 typedef struct {
     int64_t planes[2], reach[2], length, plane_stride, margin, slack, flat;
     int64_t *offsets, *indices, *starts;
@@ -45,8 +45,8 @@ static inline Layout layout_of(const Geometry *g, int64_t rows, int64_t slack, i
     return of;
 }
 
-/* Columns i to i + LANES - 1 of rows from low to high - 1 of a copy, of which those before from and from end on are 0. The
- * vectors of a row may reach into the next one. */
+/* Copies LANES columns of rows low to high - 1, with 0 in columns before from and from end on. The vectors of a row may
+ * reach into the next one. */
 INLINE void copy_columns(float *restrict to, int64_t length, const float *restrict x, int64_t x_stride, int64_t low,
                          int64_t high, int64_t from, int64_t end) {
     const int64_t first = from < 0 ? 0 : from < LANES ? from : LANES;
@@ -71,8 +71,8 @@ INLINE void copy_columns(float *restrict to, int64_t length, const float *restri
 #endif
 }
 
-/* Every stride-th element from first on, in rows row_stride apart, of a matrix height x width; 0 outside, and for a rest
- * after the end. May write to so many places after that as a vector has, less one. */
+/* Every stride-th element from first on, in rows row_stride apart, of a matrix height x width; 0 outside, and for
+ * `rest` elements after the end. May write up to LANES - 1 elements beyond that. */
 static inline void lay_out(float *restrict to, int64_t rows, int64_t length, const float *restrict x, int64_t height,
                            int64_t width, int64_t top, int64_t row_stride, int64_t first, int64_t stride,
                            int64_t rest) {
@@ -82,7 +82,7 @@ static inline void lay_out(float *restrict to, int64_t rows, int64_t length, con
     if (from >= end) low = high = rows;
     x += top * width + first;
     memset(to, 0, (size_t)(low * length) * sizeof *to);
-    /* From the last columns on, so that what vectors have too many of is written over. */
+    /* From the last columns backwards, so that what vectors write beyond a row is overwritten. */
     for (int64_t i = (length - 1) / LANES * LANES; stride == 1 && i >= 0; i -= LANES)
         copy_columns(to + i, length, x + i, row_stride * width, low, high, from - i, end - i);
     for (int64_t row = low; stride > 1 && row < high; row++) {

@@ -1,5 +1,6 @@
-/* Gradients of the weights of convolutions with few channels in. Sums for a tile of elements of the windows by outputs stay
- * in registers over the positions of an example, a vector of them at a time, and their lanes are summed at the end. */
+/* Gradients of the weights of convolutions with few channels in. Sums for a tile of elements of the windows by outputs
+ * stay in registers over the positions of an example, a vector of them at a time, and their lanes are summed at the
+ * end. */
 #define UNROLLED
 #include "runtime/kernels.h"
 
@@ -9,14 +10,14 @@
 
 enum { ELEMENTS = LANES > 8 ? 9 : 3, CHANNELS = 3 };
 
-/* Has a vector loaded once, as it is: GCC would load it for each product, and Clang round products with some lanes. */
+/* Keeps a loaded vector in a register: GCC would load it for each product, and Clang round products of partial ones. */
 #if defined(__SSE2__)
 #define IN_REGISTER(x) __asm__("" : "+v"(x))
 #else
 #define IN_REGISTER(x)
 #endif
 
-/* Adds to the sums the products at `left` positions from i on, as many as a vector has or fewer. */
+/* Adds to the sums the products at `left` positions from i on, at most a vector. */
 INLINE void add_vector(Lanes sums[ELEMENTS][CHANNELS], const float *const x[ELEMENTS], const float *const y[CHANNELS],
                        int64_t i, const int64_t left) {
     Lanes slopes[CHANNELS];
@@ -31,8 +32,8 @@ INLINE void add_vector(Lanes sums[ELEMENTS][CHANNELS], const float *const x[ELEM
     }
 }
 
-/* Adds to the sums at to, whose elements are LANES and whose channels to_stride apart, the products of the elements at x
- * and the channels at y at count positions. Only the first `elements` and `channels` of them are added. */
+/* Adds to the sums at to, whose elements are LANES and whose channels to_stride apart, the products of the elements at
+ * x and the channels at y at count positions. Only the first `elements` and `channels` of them are added. */
 static void add_tile(float *restrict to, int64_t to_stride, const float *const x[ELEMENTS],
                      const float *const y[CHANNELS], int64_t count, int64_t elements, int64_t channels) {
     Lanes sums[ELEMENTS][CHANNELS];
@@ -49,7 +50,7 @@ static void add_tile(float *restrict to, int64_t to_stride, const float *const x
             }
 }
 
-/* What threads share: the operands, blocks in so many parts, channels of each that are summed at a time, and memory for
+/* What threads share: the operands, blocks in `parts` parts, channels of each that are summed at a time, and memory for
  * each thread. */
 typedef struct {
     float *out;
@@ -108,9 +109,9 @@ static void sum_parts(const void *context, int64_t start, int64_t stop) {
     for (int64_t i = start; i < stop; i++) sum_part(f, i / f->ranges, i % f->ranges * f->channels_per_task);
 }
 
-/* The gradient of the weight, as a sum for each part of the blocks: (parts, groups, outputs, depth). Blocks have at most
- * so many rows; a thread takes outputs_per_task outputs of each group at a time. memory is scratch of the given size for each
- * thread, for the planes of the inputs and the sums; table that of a flat layout. */
+/* The gradient of the weight, as a sum for each part of the blocks: (parts, groups, outputs, depth). Blocks have at
+ * most `rows` rows; a thread takes outputs_per_task outputs of each group at a time. memory is scratch of the given
+ * size for each thread, for the planes of the inputs and the sums; table that of a flat layout. */
 KERNEL(conv_weight_few_channels, float *out, const float *x, const float *grad, float *memory, int64_t *restrict table,
        const Geometry *g, const Block *blocks, int64_t number, int64_t rows, int64_t size, int64_t parts,
        int64_t outputs_per_task, int threads) {

@@ -1,10 +1,9 @@
-/* Sampling at arbitrary positions, linear between places along up to three axes or cubic along up to two, and what is
- * added up there for its gradient. What the corners of a span of positions are is found once for all channels. Resizing
- * along an axis. */
+/* Sampling at arbitrary positions, linear along up to three axes or cubic along up to two, its gradient, and resizing
+ * along an axis. The corners of a span of positions are computed once for all channels. */
 #define UNROLLED
 #include "runtime/kernels.h"
 
-enum { SPAN = 128, CORNERS = 16, NOWHERE = -(1 << 29) }; /* three of them and a place are an int */
+enum { SPAN = 128, CORNERS = 16, NOWHERE = -(1 << 29) }; /* three of them and a place fit an int */
 
 /* The weights of the four places around a position as polynomials of its fractional part, the constant first, and
  * their derivatives of the first three orders (Keys 1981, with a = -0.75). */

@@ -1,11 +1,12 @@
 /* Kernels of sampling and resizing, of the type REAL. Included once for each type. */
 
 typedef struct {
-    int32_t places[CORNERS][SPAN], held[CORNERS][SPAN]; /* below 0 where there is none, and 0 in place of that */
+    int32_t places[CORNERS][SPAN], held[CORNERS][SPAN]; /* places are below 0 outside the image, where held is 0 */
     REAL weights[CORNERS][SPAN];
 } NAMED(Corners);
 
-/* Four times the corners, for a cubic along an axis of n places that are stride apart, of the given order of slopes. */
+/* Replaces each corner by four, for a cubic along an axis of n places that are stride apart; order is that of a
+ * slope. */
 INLINE void NAMED(cubic_corners)(NAMED(Corners) *c, const REAL *restrict positions, REAL *restrict unknown, int corners,
                                  int32_t n, int32_t stride, int64_t count, int zeros, int order) {
     int32_t around[4][SPAN];
@@ -35,8 +36,8 @@ INLINE void NAMED(cubic_corners)(NAMED(Corners) *c, const REAL *restrict positio
         }
 }
 
-/* The corners of count positions, of which those along the axes are wanted apart; whether all of them are places. Along
- * an axis, reads places are read, and two bits of slopes are the order of the derivative. */
+/* Fills the corners of count positions, whose coordinates are `wanted` apart; returns whether all are inside. Along an
+ * axis, `reads` places are read, and two bits of slopes are the order of the derivative. */
 static int NAMED(corners_of)(NAMED(Corners) *c, const REAL *positions, const int64_t *places, int64_t rank,
                              int64_t wanted, int64_t count, int zeros, int reads, int slopes) {
     int32_t stride = 1, missing = 0;
@@ -51,7 +52,8 @@ static int NAMED(corners_of)(NAMED(Corners) *c, const REAL *positions, const int
     for (int64_t axis = 0; axis < rank; axis++, positions += wanted) {
         const int32_t n = (int32_t)places[axis], most = zeros ? n : n - 1; /* place n does not exist */
         const REAL low = zeros ? -2 : 0, high = (REAL)(zeros ? n + 1 : n - 1), beyond = zeros, floors = linear;
-        /* A corner's weight, of the part that a position is beyond the first; of a slope, 1, or 0 beyond the border. */
+        /* Weights follow from a position's part beyond the first place; those of a slope are -1 and 1, or 0 beyond the
+         * border. */
         const int slope = slopes >> 2 * axis & 3;
         const REAL one = !slope, by_part = linear && !slope, by_moves = slope;
         int32_t first[SPAN], second[SPAN];
@@ -122,7 +124,7 @@ INLINE void NAMED(spread)(REAL *restrict out, const REAL *restrict grad, const N
     }
 }
 
-/* Both ways, with the number of corners known. */
+/* Specialized for the number of corners, and for whether all are inside. */
 #define FOR_CORNERS(move, ...)                                                                                         \
     if (corners == 4 && whole) NAMED(move)(__VA_ARGS__, 4, 1);                                                         \
     else if (corners == 4) NAMED(move)(__VA_ARGS__, 4, 0);                                                             \
@@ -132,7 +134,7 @@ INLINE void NAMED(spread)(REAL *restrict out, const REAL *restrict grad, const N
     else if (corners == 2) NAMED(move)(__VA_ARGS__, 2, 0);                                                             \
     else NAMED(move)(__VA_ARGS__, 8, 0);
 
-/* Lines first to last - 1 of (examples, channels): x has all places, out those that are wanted. Each example has its
+/* Lines first to last - 1 of (examples, channels): x has all places, out the `wanted` positions. Each example has
  * positions (rank, wanted). */
 #define SAMPLING(name, move, to, from)                                                                                 \
     KERNEL(name, REAL *restrict out, const REAL *restrict x, const REAL *restrict positions,                           \

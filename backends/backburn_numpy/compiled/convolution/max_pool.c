@@ -7,7 +7,7 @@ typedef struct {
     int64_t lengths[3], counts[3], size[3], stride[3], before[3], dilation[3];
 } Windows;
 
-/* The elements of a window along an axis that lie inside the image: offsets first, first + stride ... below last. */
+/* The elements of a window along an axis that lie inside the image: offsets first, first + dilation ... below last. */
 typedef struct {
     int64_t start, first, last;
 } Reach;
@@ -19,11 +19,11 @@ INLINE Reach reach(const Windows *w, int axis, int64_t n) {
     return (Reach){start, start >= 0 ? 0 : (-start + dilation - 1) / dilation * dilation, inside < end ? inside : end};
 }
 
-/* Windows that are computed side by side at most. Fewer than FEW, or FEWER where a block may go beyond the row, are
+/* The most windows that are computed side by side. Fewer than FEW, or FEWER where a block may go beyond the row, are
  * faster one at a time. */
 enum { COLUMNS = 64, FEW = 8, FEWER = 3 };
 
-/* The elements with even numbers of two vectors. */
+/* The even-indexed elements of two vectors. */
 #define EVENS_2 0, 2
 #define EVENS_4 0, 2, 4, 6
 #define EVENS_8 0, 2, 4, 6, 8, 10, 12, 14
@@ -74,8 +74,8 @@ enum { COLUMNS = 64, FEW = 8, FEWER = 3 };
 #define REAL float
 #define NAMED(name) backburn_##name
 
-/* Adds the count values of each line to the same line of out at indices, all in range; a stride of 0 between those of
- * two lines means that all lines have the same. */
+/* Adds the count values of each line to the same line of out at indices, all in range; with a stride of 0 all lines
+ * share the indices. */
 #define ADD_PLACES(name, type)                                                                                         \
     KERNEL(name, type *restrict out, const int64_t *restrict indices, const type *restrict values,                     \
            int64_t lines, int64_t length, int64_t count, int64_t stride) {                                             \

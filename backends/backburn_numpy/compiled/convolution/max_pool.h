@@ -83,7 +83,7 @@ KERNEL(max_pool, REAL *restrict out, int64_t *restrict index, const REAL *restri
                     const Reach c = reach(w, 2, column);
                     const int64_t at = line + c.start, end = outer < n[2] ? outer : n[2];
                     const int64_t rest = end - column, block = rest <= LEAST ? LEAST : MOST;
-                    /* A block may go beyond the row: it reads what lies behind, and is written over by later rows. */
+                    /* A block may go beyond the row: it reads what follows, and later rows overwrite it. */
                     if (MOST > 2 && stride <= 2 && column >= inner && rest >= FEWER && end_of_out - out >= block
                         && end_of_x - (x + at) >= below + reached + block * stride) {
                         count = rest < block ? rest : block;

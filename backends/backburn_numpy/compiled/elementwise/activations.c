@@ -38,7 +38,7 @@ INLINE float erf_of(float x) {
 }
 UNARY(erf, erf_of(x))
 
-/* exp(scale y**2) for y in 0 to 15: the leading bits of y have an exact square, so the large exponent is not rounded. */
+/* exp(scale y**2) for y in 0 to 15: the leading bits of y have an exact square, so the large exponent is exact. */
 INLINE float gauss_of(float y, float scale) {
     const float leading = from_bits(to_bits(y) & -(1 << 12)), rest = y - leading;
     return exp_of_sum(scale * (leading * leading), scale * (rest * (y + leading)));
@@ -65,8 +65,8 @@ INLINE float mass_above(float y, float *density) {
     return p / q * *density;
 }
 
-/* The normal distribution below x, and its logarithm: in double, as each of their roundings would cost a unit. The tail
- * over the exponential is right to 2**-27 up to 14.6, and far beyond to 2**-16, of a logarithm next to y**2 / 2. */
+/* The normal CDF at x, and its logarithm, in double: in float each rounding would cost an ulp. The tail divided by the
+ * exponential is accurate to 2**-27 up to 14.6, and far beyond to 2**-16, in a logarithm dominated by y**2 / 2. */
 INLINE double tail_over_density(double y) {
     const double p = (((0.3989468369 * y + 3.935827965) * y + 17.74102709) * y + 42.42109394) * y + 48.37106885;
     const double q = ((((y + 9.866274741) * y + 45.45579191) * y + 116.392779) * y + 162.0312867) * y + 96.74213713;

@@ -61,7 +61,7 @@ INLINE REAL NAMED(floored_quotient)(REAL x, REAL y, REAL rest) {
     return y == 0 ? x / y : quotient == 0 ? OF_TYPE(copysign, 0, x) * OF_TYPE(copysign, 1, y) : above;
 }
 
-/* The few whose remainder takes a division of many steps are done again. */
+/* The few elements whose remainder takes a long division are computed again, by fmod. */
 #define DIVISION(name, expression)                                                                                     \
     INLINE void NAMED(name##s)(REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys, int64_t y_stride, \
                                int64_t count) {                                                                        \

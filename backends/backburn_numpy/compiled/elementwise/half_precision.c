@@ -127,7 +127,7 @@ KERNEL(parallel_reduce_half_rows, float *out, const uint16_t *x, void *widen, vo
     backburn_pool_run(reduce_half_rows_task, &all, rows, grain, threads);
 }
 
-/* The sums of columns, those of blocks of rows first, so that errors do not grow with the number of rows. */
+/* The sums of columns, first over blocks of rows, so that errors do not grow with the number of rows. */
 KERNEL(sum_half_columns, float *restrict out, const uint16_t *restrict x, void *widen, int64_t rows,
        int64_t width) {
     float room[ROOM / 4], some[ROOM / 4];

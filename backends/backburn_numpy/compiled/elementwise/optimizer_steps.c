@@ -58,8 +58,8 @@ KERNEL(adam_step, float *out, float *new_m, float *new_v, const float *param,
     }
 }
 
-/* One step of Adam for several tensors: each row of the table has the addresses of the arrays, in the order above, and the
- * number of elements. */
+/* One step of Adam for several tensors. Each row of the table has the addresses of the arrays, in the order above, and
+ * the number of elements. */
 KERNEL(adam_steps, const int64_t *restrict table, int64_t tensors, float rate, float floor, float beta1, float rest1,
        float beta2, float rest2, float decay, float shrink) {
     for (const int64_t *row = table; row < table + 8 * tensors; row += 8)
@@ -70,11 +70,11 @@ KERNEL(adam_steps, const int64_t *restrict table, int64_t tensors, float rate, f
 
 /* ---- steps in the memory of the state ---- */
 
-/* What a step is; its arrays are in the order of the kernel's, without sizes and options. */
+/* The kinds of steps; arrays are in the order of the kernel's, without sizes and options. */
 enum { ADAM, MOMENTUM, PLAIN, ROWS, FORMULA };
 
-/* One step: its options are floats but for a formula's, elements is the size of its arrays, or of a row of ROWS, whose
- * number is rows. */
+/* One step. Its options are floats, which formulas do not use; elements is the size of its arrays, or of one of the
+ * rows of ROWS. */
 typedef struct {
     int64_t kind, elements, rows;
     const float *options;
@@ -86,7 +86,7 @@ typedef struct {
     int64_t count;
 } Steps;
 
-/* Element-wise steps one after another, as if they were one array; others are passed over. */
+/* Element-wise steps one after another, as if they were one array; other steps are skipped. */
 static void elements_of_steps(const void *context, int64_t first, int64_t last) {
     const Steps *all = context;
     int64_t start = 0;
@@ -109,7 +109,8 @@ static void elements_of_steps(const void *context, int64_t first, int64_t last) 
     }
 }
 
-/* Rows of a table minus a rate times the sums of values with their index: out (in place), values, indices, first, next. */
+/* Subtracts from rows of a table the rate times the sum of the values with their index. Arrays: table (in place),
+ * values, indices, heads, next. */
 static void rows_of_table(const void *context, int64_t first, int64_t last) {
     enum { WIDTH = 512 };
     const Step *s = context;
@@ -133,8 +134,8 @@ static void rows_of_table(const void *context, int64_t first, int64_t last) {
     }
 }
 
-/* For each index its first place, in heads, and from each place the next of its index, -1 after the last. Only those heads
- * are written that have an index. */
+/* Chains the places of each index: heads has the first, next the one after each, -1 after the last. Only heads of
+ * indices that occur are written. */
 KERNEL(chain_places, int32_t *restrict heads, int32_t *restrict next, const int64_t *restrict indices, int64_t count) {
     for (int64_t i = 0; i < count; i++) heads[indices[i]] = -1;
     for (int64_t i = count - 1; i >= 0; i--) {
@@ -145,7 +146,7 @@ KERNEL(chain_places, int32_t *restrict heads, int32_t *restrict next, const int6
 
 void NAMED(run_formula)(const int64_t *, const int64_t *, int64_t, int64_t, int);
 
-/* Makes all steps, and then sets done to 1. */
+/* Runs all steps, and then sets done to 1. */
 KERNEL(renew, const void *steps, int64_t count, int64_t *done, int64_t grain, int64_t shared, int threads) {
     const Steps all = {steps, count};
     int64_t elements = 0;

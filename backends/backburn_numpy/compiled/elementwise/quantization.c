@@ -16,9 +16,9 @@ INLINE void store(uint8_t *restrict out, const float *restrict x, int64_t count,
     }
 }
 
-/* Quantizes lines of width elements, whose blocks have a step each, for the ranges from low to high, or if these are
- * null, for those of the values and 0. refused becomes 1 where something is not finite or a range turned, and the
- * results are then not valid. */
+/* Quantizes lines of width elements, with a step for each block, for the ranges from low to high, or if these are null,
+ * for those of the values and 0. refused becomes 1 if something is not finite or a range is reversed; the results are
+ * then invalid. */
 KERNEL(quantize, uint8_t *restrict out, float *restrict scale, int8_t *restrict zeros, int32_t *restrict refused,
        const float *restrict x, const float *restrict low, const float *restrict high, int least, int most,
        int symmetric, int64_t lines, int64_t width, int64_t block) {

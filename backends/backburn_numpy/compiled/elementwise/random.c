@@ -57,7 +57,7 @@ KERNEL(random_columns, int64_t *restrict out, const uint64_t *restrict key, uint
     }
 }
 
-/* Fills out in packs of WORDS; w are the words of a pack, n its number of elements, of as many words as each says. */
+/* Fills out in packs of WORDS; w are the words of a pack, n its number of elements, of `each` words each. */
 #define DRAW(name, type, each, ...)                                                                                    \
     KERNEL(name, type *restrict out, const uint64_t *restrict key, uint64_t offset, int64_t option,                    \
            int64_t count) {                                                                                            \
@@ -78,7 +78,7 @@ DRAW(random_uniform, float, 1, LOOP for (int64_t i = 0; i < n; i++) out[i] = (fl
 DRAW(random_uniform_double, double, 2,
      LOOP for (int64_t i = 0; i < n; i++) out[i] = (double)(int64_t)(((uint64_t)w[2 * i + 1] << 32 | w[2 * i]) >> 11) * 0x1p-53;)
 
-/* The 64 highest bits of the product of 64 bits of two words and option. */
+/* The 64 highest bits of the product of two words, as 64 bits, and option. */
 INLINE int64_t share_of(uint64_t low, uint64_t high, uint64_t option) {
     const uint64_t lower = option & 0xffffffffu, upper = option >> 32;
     const uint64_t right = high * lower + (low * lower >> 32), left = low * upper + (right & 0xffffffffu);
@@ -123,12 +123,11 @@ typedef struct {
     int64_t index;
 } Keyed;
 
-#define NEAR 10 /* bits of the keys that tell the places within a part, which stays in the cache */
+#define NEAR 10 /* bits of the keys that select a place within a part, which stays in the cache */
 
-/* The stable order of count keys, each the highest 63 bits of two words, the first the lower half. Random keys need no
- * more than counting by their highest bits, so many that there are more places than keys, and few exchanges of
- * neighbours. The first of the bits tell the part, which begin at starts (one for each and one more). keyed is
- * scratch. */
+/* The stable order of count keys, each the highest 63 bits of two words, the first the lower half. For random keys it
+ * suffices to count by their highest bits, enough for more places than keys, and to exchange a few neighbours. The
+ * first of these bits select a part; parts begin at starts (one for each and one more). keyed is scratch. */
 KERNEL(order_of_random, int64_t *restrict out, const uint32_t *restrict words, uint32_t *restrict starts,
        Keyed *restrict keyed, int64_t count, int bits) {
     const int near = bits < NEAR ? bits : NEAR, far = bits - near;
@@ -174,8 +173,8 @@ static void multiply(double *restrict terms, const double *restrict rates, doubl
     LOOP for (int64_t i = 0; i < count; i++) terms[i] *= rates[i] * factor;
 }
 
-/* The number of sums of the first terms, of which the first is given, below u; of most - 1 sums at most. Products are
- * rounded before they are added, wherever this is compiled: hence the function. */
+/* The number of sums of the first terms below u, at most `most`; the first term is given. Products must be rounded
+ * before they are added, by any compiler: hence the function. */
 KERNEL(poisson_below, double *restrict found, const double *restrict u, const double *restrict first,
        const double *restrict rates, int64_t most, int64_t count) {
     for (; count > 0; found += SPAN, u += SPAN, first += SPAN, rates += SPAN, count -= SPAN) {

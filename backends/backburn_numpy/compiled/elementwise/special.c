@@ -1,5 +1,5 @@
-/* The logarithm of the gamma function and its derivative, as in backburn/ops/bodies/special.py and with its coefficients.
- * What only numbers below -1/2 need is computed for a span that has one. */
+/* The logarithm of the gamma function and its derivative, as in backburn/ops/bodies/special.py and with its
+ * coefficients. What only numbers below -1/2 need is computed only for spans that have one. */
 #include "runtime/kernels.h"
 
 #define SPAN 256
@@ -15,7 +15,7 @@ INLINE void sine_and_cosine(float d, float *sine, float *cosine) {
     *cosine = turned ? near : far;
 }
 
-/* The distance to the nearest integer, of a y not below 0; 0 where all are integers. */
+/* The distance of y, not below 0, to the nearest integer; 0 where all floats are integers. */
 INLINE float distance_of(float y) { return y < 0x1p23f ? y - ((y + 0x1p23f) - 0x1p23f) : 0.0f; }
 
 /* At |x| where x is below -1/2. */

@@ -1,9 +1,9 @@
 /* NumPy's element-wise functions, to be run by several threads or as parts of formulas. Arithmetic and comparisons are
- * bit-identical to NumPy; the others are within 2 ulp. */
+ * bitwise identical to NumPy; the others are within 2 ulp. */
 #include "runtime/float64.h"
 #include "runtime/kernels.h"
 
-/* exp(x) - 1 is 2**whole times the polynomial and 1 - 2**-whole, which is exact. */
+/* exp(x) - 1 is 2**whole times the sum of the polynomial and 1 - 2**-whole, which is exact. */
 INLINE float expm1_of(float x) {
     x = x > 89.0f ? 89.0f : x;
     x = x < -18.0f ? -18.0f : x;
@@ -17,8 +17,8 @@ INLINE float expm1_of(float x) {
 UNARY(expm1, expm1_of(x))
 UNARY(tanh, tanh_of(x))
 
-/* The sine and the cosine of x below 2**20 in absolute value, less the nearest multiple of pi / 2 in three parts: the
- * terms of their series that count. */
+/* The sine and the cosine of x, below 2**20 in absolute value, by their series, after subtracting the nearest multiple
+ * of pi / 2 in three parts. */
 typedef struct {
     double sine, cosine;
 } Circle;
@@ -57,8 +57,8 @@ INLINE Circle circle_of(double x) {
 #define LOG(x) _Generic((x), float: log_of, double: log_of_double)(x)
 #define LOG1P(x) _Generic((x), float: log1p_of, double: log1p_of_double)(x)
 
-/* The remainder of x / y, both not below 0: x less the nearest multiple of y, which is exact, and y more if that is below
- * 0. IS_FAR tells where it would not be. */
+/* The remainder of x / y, neither negative: x minus the nearest multiple of y, which is exact, plus y if that is
+ * negative. IS_FAR tells where it would not be exact. */
 INLINE int is_far_of_float(float x, float y) { return !((double)x / y < 0x1p28); }
 
 INLINE float rest_of_float(float x, float y) {
@@ -74,7 +74,7 @@ INLINE double less_multiple(double x, double whole, double y) { return fma(-whol
 #else
 INLINE int is_far_of_double(double x, double y) { return !(x / y < 0x1p24) || !(x < 0x1p1022); }
 
-/* Each half of y's digits times the whole number is a double. */
+/* Each half of y's digits times the whole number is exact. */
 INLINE double less_multiple(double x, double whole, double y) {
     uint64_t bits;
     double high;
@@ -105,7 +105,7 @@ INLINE double rest_of_double(double x, double y) {
 #define REAL float
 #define NAMED(name) backburn_##name
 
-/* The few numbers that are far away or not finite, by the library's functions. Floats are computed as doubles. */
+/* By the library's functions if a number is far from 0 or not finite. Floats are computed as doubles. */
 #define CIRCULAR(name, expression)                                                                                     \
     KERNEL(name##_double, double *out, const double *xs, int64_t count) {                                              \
         int64_t far = 0;                                                                                               \

@@ -3,20 +3,20 @@
 #include "blas.h"
 #include "runtime/thread_pool.h"
 
-/* A product's tiles at most, and at least the multiplications of each and its rows or columns. */
+/* The most tiles of a product, and the fewest multiplications and rows or columns of a tile. */
 enum { MAX_TILES = 8, MIN_TILE_WORK = 1 << 20, MIN_TILE_SIDE = 64 };
 
 typedef void Dgemm(int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, double alpha, const double *a,
                    int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc);
 typedef int SetThreads(int threads);
 
-/* Written before the first product; set_threads tells the library how many the calling thread may take, and returns what
- * it has been told before. */
+/* Written before the first product; set_threads sets the number of threads for products of the calling thread, and
+ * returns the previous one. */
 static Sgemm *gemm_of_floats;
 static Dgemm *gemm_of_doubles;
 static SetThreads *set_threads;
 
-/* Makes products those of cblas_sgemm and cblas_dgemm with 64-bit integers. set_threads may be null. */
+/* Selects the library's cblas_sgemm and cblas_dgemm, with 64-bit integers. threads (set_threads) may be null. */
 KERNEL(blas_use, const void *floats, const void *doubles, const void *threads) {
     gemm_of_floats = (Sgemm *)(intptr_t)floats, gemm_of_doubles = (Dgemm *)(intptr_t)doubles;
     set_threads = (SetThreads *)(intptr_t)threads;

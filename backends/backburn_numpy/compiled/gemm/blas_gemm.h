@@ -2,7 +2,7 @@
 
 #include "epilogue.h"
 
-/* C = A B, or added to it, plus the bias of each column; then the epilogue with the mask, which lies as C does. A and B may
+/* C = A B or C += A B, plus the bias of each column; then the epilogue with the mask, in the layout of C. A and B may
  * be transposed in memory; C is contiguous. */
 typedef struct {
     const REAL *a, *b, *bias, *mask;
@@ -40,7 +40,7 @@ static void NAMED(call_tiles)(const void *context, int64_t first, int64_t last) 
     if (set_threads) set_threads(before);
 }
 
-/* The products, in tiles that their shape decides, whatever the number of threads. */
+/* The products, in tiles that depend on their shape alone, not on the number of threads. */
 static void NAMED(call)(NAMED(Call) p, int64_t products, int threads) {
     int64_t tiles = products * p.m * p.n * p.k / MIN_TILE_WORK;
     tiles = ((tiles < 1 ? 1 : tiles < MAX_TILES ? tiles : MAX_TILES) + products - 1) / products;
@@ -49,7 +49,7 @@ static void NAMED(call)(NAMED(Call) p, int64_t products, int threads) {
     p.tiles_n = tiles / p.tiles_m;
     p.tile_m = (p.m + p.tiles_m - 1) / p.tiles_m;
     p.tile_n = (p.n + p.tiles_n - 1) / p.tiles_n;
-    /* Whole cache lines: threads would share others. */
+    /* Whole cache lines, so that threads share none. */
     p.tile_n = (p.tile_n + MIN_TILE_SIDE - 1) / MIN_TILE_SIDE * MIN_TILE_SIDE;
     p.tiles_m = (p.m + p.tile_m - 1) / p.tile_m;
     p.tiles_n = (p.n + p.tile_n - 1) / p.tile_n;
@@ -60,7 +60,7 @@ static void NAMED(call)(NAMED(Call) p, int64_t products, int threads) {
 void NAMED(blas_gemm_row_major)(REAL *c, const REAL *a, const REAL *b, int64_t m, int64_t n, int64_t k, int trans_a,
                                 int trans_b, int64_t lda, int64_t ldb, int accumulates, int threads) {
     if (!m || !n) return;
-    if (!k) { /* libraries take no rows without elements */
+    if (!k) { /* libraries reject rows without elements */
         if (!accumulates) memset(c, 0, (size_t)(m * n) * sizeof *c);
         return;
     }

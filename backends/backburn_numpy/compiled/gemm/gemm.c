@@ -1,8 +1,8 @@
 /* Matrix products in the kernels' own threads.
  *
  * As in BLIS: panels of NR columns of B are packed, NC_PANELS of them and KC rows at a time, and tiles of MR rows by NR
- * columns of C stay in registers over the depth. Where the columns of B lie in memory as rows, and A is small, the
- * transposed product is computed: then the rows of A are packed. */
+ * columns of C stay in registers over the depth. If B is transposed in memory and A is small, the transposed product
+ * is computed: then the rows of A are packed. */
 #define UNROLLED
 #include "runtime/kernels.h"
 #include "blas.h"
@@ -23,7 +23,7 @@ enum { VECTOR_BYTES = 16, MC_BYTES = 384, MR = 4, MAX_TRANSPOSED_MR = 4 };
 #endif
 enum { NC_PANELS = 4, KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
 
-/* The compiler takes the address for another one at each use. */
+/* Makes the compiler treat an address as unknown. */
 #define OPAQUE(address) __asm__("" : "+r"(address))
 
 /* The elements of two vectors interleaved: their first halves or their last. */
@@ -45,7 +45,7 @@ enum { NC_PANELS = 4, KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
 #define OF_LANES FLOATS
 #include "gemm.h"
 
-/* cblas_sgemm in the calling thread, of rows, with beta 0 or 1. */
+/* cblas_sgemm in the calling thread, in row-major order, with beta 0 or 1. */
 KERNEL(sgemm, int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
     (void)order;

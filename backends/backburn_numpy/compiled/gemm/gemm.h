@@ -15,12 +15,12 @@ typedef WHOLE NAMED(Places) __attribute__((vector_size(VECTOR_BYTES)));
 typedef struct {
     REAL packed_b[NC_PANELS][KC][NR], packed_a[KC * MC];
 } NAMED(PackBuffer) __attribute__((aligned(64)));
-/* Storage for a buffer at any multiple of 64 bytes: Windows may begin a thread's variables at one of 16. */
+/* Storage for a buffer aligned to 64 bytes: Windows may align thread-local variables to 16. */
 static _Thread_local char NAMED(pack_storage)[sizeof(NAMED(PackBuffer)) + 63];
 
-/* C = alpha A B, and added to C or not, plus the bias of each element of a row of the caller's C; then the epilogue with
- * the mask, which lies as C does. The caller's product may be transposed: then A is its B. B may have been packed before.
- * Strides are in elements: rs from row to row, cs from column to column. */
+/* C = alpha A B or C += alpha A B, plus the bias of each column of the caller's C; then the epilogue with the mask, in
+ * the layout of C. If transposed, A is the caller's B. B may be packed beforehand. Strides are in elements: rs of rows,
+ * cs of columns. */
 typedef struct {
     const REAL *a, *b, *bias, *mask, *packed;
     REAL *c, alpha;
@@ -39,7 +39,7 @@ INLINE VECTOR NAMED(load)(const REAL *x) {
 
 INLINE void NAMED(store)(REAL *out, VECTOR some) { memcpy(out, &some, sizeof some); }
 
-/* Transposes the square matrix in some vectors. */
+/* Transposes the square matrix in LANES vectors. */
 INLINE void NAMED(transpose)(VECTOR *x) {
     VECTOR y[LANES];
     for (int done = 1; done < LANES; done *= 2) {
@@ -53,7 +53,7 @@ INLINE void NAMED(transpose)(VECTOR *x) {
 
 /* ---- packing ---- */
 
-/* Packs a panel of at most NR columns of B, with zeros in place of those that are missing. */
+/* Packs a panel of at most NR columns of B, padded with zeros. */
 static void NAMED(pack_b_panel)(REAL (*restrict panel)[NR], const REAL *restrict b, const GEMM *p, int64_t count,
                                 int64_t kc) {
     const int64_t cs = p->cs_b, rs = p->rs_b;
@@ -94,11 +94,11 @@ static void NAMED(pack_a)(REAL *restrict out, const REAL *restrict a, const GEMM
 
 /* ---- tiles ---- */
 
-/* The product of mr rows of A, at lda, by a panel of B; sums stay in registers over the depth. With by_columns, the rows
- * are packed: element k of all of them lies together, lda after element k - 1. */
+/* The product of mr rows of A, at lda, by a panel of B; sums stay in registers over the depth. With by_columns, the
+ * rows are packed: element k of all of them lies together, lda after element k - 1. */
 INLINE void NAMED(micro_kernel)(REAL (*restrict out)[NR], const REAL *restrict x, REAL (*restrict panel)[NR],
                                 int64_t kc, int64_t lda, const int by_columns, const int mr) {
-    /* Every third row has an address, from which processors find the other two. */
+    /* Every third row has a pointer, from which addressing modes reach the other two. */
     const REAL *x0 = x, *x3 = x + 3 * lda, *x6 = x3 + 3 * lda, *x9 = x6 + 3 * lda, *x12 = x9 + 3 * lda;
     VECTOR sums[MR][2] = {0};
     for (int64_t k = 0; k < kc; k++) {
@@ -122,7 +122,7 @@ INLINE void NAMED(micro_kernel)(REAL (*restrict out)[NR], const REAL *restrict x
     }
 }
 
-/* The rows of the next tile, of those that are left: as many as registers hold, or even numbers that are alike. */
+/* The rows of the next tile, of those that are left: as many as registers hold, or similar even numbers. */
 INLINE int NAMED(next_mr)(int64_t left, int transposed) {
     const int most = transposed ? TRANSPOSED_MR : MR;
     if (left <= 1 || left == most) return (int)left;
@@ -180,7 +180,7 @@ static void NAMED(store_tile)(const GEMM *p, REAL (*restrict sums)[NR], REAL *ou
     }
 }
 
-/* Applies the epilogue to m rows of n columns of C from there on. */
+/* Applies the epilogue to m rows of n columns of C, from out on. */
 static void NAMED(finish_tile)(const GEMM *p, REAL *out, int64_t m, int64_t n) {
     for (int64_t i = 0; i < m; i++, out += p->ldc)
         NAMED(epilogue)(out, p->mask ? p->mask + (out - p->c) : NULL, n);
@@ -247,7 +247,7 @@ static void NAMED(gemm_tiles)(const void *context, int64_t first, int64_t last) 
 }
 
 /* Whether the transposed product, of B' by A', is faster: it has less to pack, or fills more of its panels. Packing an
- * element costs as much as some six products where it transposes, else two. */
+ * element costs as much as some six multiplications if it transposes, else two. */
 INLINE int NAMED(is_faster_transposed)(const GEMM *p) {
     const int64_t direct = NAMED(rounded)(p->n, NR) * p->m + p->n * (p->cs_b == 1 ? 2 : 6) +
                              p->m * (p->cs_a == 1 ? 0 : 2);
@@ -256,8 +256,8 @@ INLINE int NAMED(is_faster_transposed)(const GEMM *p) {
     return transposed < direct;
 }
 
-/* Computes products, each in tiles that several threads take. Sums are in the order of the elements whatever the tiles
- * are, in blocks that k alone decides. */
+/* Computes products in tiles, in several threads. Sums are in the order of the elements whatever the tiles are, in
+ * blocks that depend on k alone. */
 static void NAMED(gemm_parallel)(GEMM p, int64_t products, int threads) {
     if (p.m < 1 || p.n < 1 || products < 1) return;
     if (NAMED(is_faster_transposed)(&p)) {
@@ -283,7 +283,7 @@ static void NAMED(gemm_parallel)(GEMM p, int64_t products, int threads) {
     backburn_pool_run(NAMED(gemm_tiles), &p, products * p.tiles_m * p.tiles_n, 1, threads);
 }
 
-/* C = A B for row-major matrices, or added to it; A and B may be transposed in memory. */
+/* C = A B or C += A B for row-major matrices; A and B may be transposed in memory. */
 void NAMED(gemm_row_major)(REAL *c, const REAL *a, const REAL *b, int64_t m, int64_t n, int64_t k, int trans_a,
                            int trans_b, int64_t lda, int64_t ldb, int accumulates, int threads) {
     NAMED(gemm_parallel)((GEMM){.a = a, .b = b, .c = c, .alpha = 1, .accumulates = accumulates, .m = m, .n = n, .k = k,
@@ -310,7 +310,7 @@ void NAMED(gemm_pack)(REAL *packed, const REAL *b, int64_t n, int64_t k, int64_t
     backburn_pool_run(NAMED(pack_panels), &p, NAMED(rounded)(n, NR) / NR, 1, threads);
 }
 
-/* C = A B, or added to it, for rows of A and packed B, in the calling thread. */
+/* C = A B or C += A B, for row-major A and packed B, in the calling thread. */
 void NAMED(gemm_packed)(REAL *c, const REAL *a, const REAL *packed, int64_t m, int64_t n, int64_t k, int accumulates) {
     const GEMM p = {.a = a, .packed = packed, .c = c, .alpha = 1, .accumulates = accumulates, .m = m, .n = n, .k = k,
                     .rs_a = k, .cs_a = 1, .ldc = n, .tile_m = m, .tile_n = NC_PANELS * NR, .tiles_m = 1,

@@ -4,8 +4,8 @@
 #include "runtime/processor.h"
 #include "runtime/thread_pool.h"
 
-/* Rows of 8-bit integers with a scale and a zero point for each row (each: 1) or for all (0); without zero points, these
- * are 0. */
+/* Rows of 8-bit integers with a scale and a zero point for each row (each: 1) or for all (0); without zero points,
+ * these are 0. */
 typedef struct {
     const uint8_t *values;
     const float *scale;
@@ -70,7 +70,7 @@ static void fill(Totals totals, const Integers *q, int64_t first, int64_t count,
 
 #define VNNI __attribute__((target("avx512vnni")))
 
-/* Not __m512i, between which and this type GCC moves each value to and fro. */
+/* Not __m512i: GCC moves each value to and fro between it and this type. */
 typedef int32_t Ints __attribute__((vector_size(64)));
 
 /* The sums of the lanes of four vectors. */
@@ -132,7 +132,7 @@ VNNI static void fill_vnni(Totals totals, const Integers *q, int64_t first, int6
     }
     for (int64_t r = 0; r < count; r++) {
         const uint32_t shift = (uint32_t)(zero_of(&q->x, first + r) + (q->x.is_unsigned ? 0 : 128));
-        uint32_t total = 0; /* of the row, as far as it is needed */
+        uint32_t total = 0; /* of the row, if it is needed */
         if (any) {
             SUM_OF(total) for (int64_t i = 0; i < inputs; i++) total += (uint8_t)(x[r * inputs + i] ^ flip_x);
             total -= (uint32_t)inputs * shift;
@@ -142,7 +142,7 @@ VNNI static void fill_vnni(Totals totals, const Integers *q, int64_t first, int6
     }
 }
 
-/* Asked for once: virtual machines answer slowly. */
+/* Queried once: virtual machines answer slowly. */
 static Fill *fastest(void) {
     static atomic_int known; /* 1 or 2 */
     if (!known) known = has(processor().more, AVX512_VNNI) ? 2 : 1;
@@ -178,8 +178,8 @@ static void columns_of(const void *context, int64_t first, int64_t last) {
     }
 }
 
-/* out (batch, outputs) = x (batch, inputs) times the transpose of w (outputs, inputs). int32 must hold each sum. Threads
- * take grain rows of w at a time. */
+/* out (batch, outputs) = x (batch, inputs) times the transpose of w (outputs, inputs). int32 must hold each sum.
+ * Threads take grain rows of w at a time. */
 KERNEL(q_matmul, float *out, const uint8_t *x, const float *x_scale, const int32_t *x_zero, const uint8_t *w,
        const float *w_scale, const int32_t *w_zero, int x_unsigned, int x_each, int w_unsigned, int w_each,
        int64_t batch, int64_t outputs, int64_t inputs, int64_t grain, int threads) {

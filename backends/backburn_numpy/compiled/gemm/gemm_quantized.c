@@ -23,7 +23,7 @@ INLINE float number_at(Numbers of, int64_t i) {
     case FLOAT16: return _cvtsh_ss(((const uint16_t *)of.numbers)[i]);
 #else
     case FLOAT16: {
-        /* The exponent's bias is 112 less than in float32; a product is right for subnormals too. */
+        /* The exponent's bias is 112 less than in float32; a product handles subnormals, too. */
         const uint32_t bits = ((const uint16_t *)of.numbers)[i];
         return from_bits((int32_t)((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13)) * 0x1p112f;
     }
@@ -70,7 +70,8 @@ typedef struct {
 } Row;
 
 /* Applies USE_VECTOR to the values of a row, (value - zero) scale, in vectors of 16, with their positions and part 0 or
- * 1 in turn, and USE_SCALAR to the rest. 4-bit values are reordered: all low halves of bytes, then all high halves. */
+ * 1 alternately, and USE_SCALAR to the rest. 4-bit values are reordered: all low halves of bytes, then all high
+ * halves. */
 #define USE_16(row, i, part, USE_VECTOR)                                                                               \
     {                                                                                                                  \
         const Ints some = ints_at((row).values + (i), (row).kind);                                                     \
@@ -116,7 +117,7 @@ INLINE void expand(float *restrict out, Row row) {
     FOR_VALUES(row, STORE_VECTOR, STORE_SCALAR)
 }
 
-/* A weight, and where its rows go as floats. */
+/* A weight, and the memory for its rows as floats. */
 typedef struct {
     float *out;
     Row row;
@@ -132,7 +133,7 @@ static void expand_rows(const void *context, int64_t first, int64_t last) {
     }
 }
 
-/* Expands rows of a weight from its row first on. */
+/* Expands count rows of a weight, from row first on. */
 KERNEL(q_expand, float *out, const uint8_t *values, const void *scale, const void *zero, int kind, int scale_kind,
        int zero_kind, int64_t first, int64_t count, int64_t inputs, int64_t block, int64_t scales, int64_t grain,
        int threads) {
@@ -143,9 +144,9 @@ KERNEL(q_expand, float *out, const uint8_t *values, const void *scale, const voi
     backburn_pool_run(expand_rows, &all, count, grain, threads);
 }
 
-/* Fills columns first to last - 1 of out (batch, outputs) with products of x (batch, width) and rows of the weight, held
- * at a time, which are expanded into the buffer. The rows of x have the length and order of an expanded row. scales is the
- * number of scales per row. */
+/* Fills columns first to last - 1 of out (batch, outputs) with products of x (batch, width) and rows of the weight,
+ * which are expanded into the buffer, `held` at a time. The rows of x have the length and order of an expanded row.
+ * scales is the number of scales per row. */
 KERNEL(q_linear, float *restrict out, const float *restrict x, const uint8_t *restrict values,
        const void *restrict scale, const void *restrict zero, float *restrict buffer,
        Sgemm *product, int kind, int scale_kind, int zero_kind, int64_t held, int64_t batch,
@@ -181,7 +182,7 @@ typedef struct {
     int *unfinished; /* becomes 1 where a result is not finite */
 } Quantized;
 
-/* For each lane its number of those from k to last - 1. */
+/* For each lane the number at k plus `which`, of those before last. */
 INLINE Floats numbers_at(Numbers of, int64_t k, int64_t last, Ints which) {
 #if defined(__AVX512F__)
     const __mmask16 mask = (__mmask16)(last - k < WIDE ? (1u << (last - k)) - 1u : 0xffffu);
@@ -219,7 +220,7 @@ INLINE Ints words_at(const uint8_t *bytes) {
     return words;
 }
 
-/* The 4-bit values number j of all lanes. */
+/* The 4-bit value j of each lane. */
 INLINE Floats nibbles(Ints words, int j) {
 #if defined(__AVX512F__)
     const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
@@ -331,7 +332,7 @@ static void few_outputs(const void *context, int64_t from, int64_t to) {
     if (any) *q->unfinished = 1;
 }
 
-/* Rows of x in the order of 4-bit values: of each group, first those of all lanes' value 0, then 1, ... */
+/* Rows of x in the order of 4-bit values: in each group, first those for value 0 of all lanes, then for 1, ... */
 static void interleave(float *restrict out, const float *restrict x, int64_t batch, int64_t inputs, int64_t width) {
     for (int64_t n = 0; n < batch; n++, x += inputs, out += width) {
         for (int64_t at = 0; at < width; at += GROUP) {
@@ -343,8 +344,9 @@ static void interleave(float *restrict out, const float *restrict x, int64_t bat
     }
 }
 
-/* out (batch, outputs) = x (batch, inputs) times the transpose of a weight. Blocks of 4-bit values are as many as lanes
- * of a group share, or whole groups, or all. interleaved holds x in whole groups; only 4-bit values need it. */
+/* out (batch, outputs) = x (batch, inputs) times the transpose of a weight. A block of 4-bit values is a divisor of a
+ * group in whole lanes, a multiple of a group, or a row. interleaved holds x in whole groups; only 4-bit values need
+ * it. */
 KERNEL(q_gemm_small_m, float *out, const float *x, const uint8_t *values, const void *scale, const void *zero,
        float *interleaved, int *unfinished, int kind, int scale_kind, int zero_kind, int64_t batch, int64_t outputs,
        int64_t inputs, int64_t block, int64_t scales, int64_t grain, int threads) {

@@ -1,11 +1,11 @@
-/* Products of few rows with a matrix, each of whose rows is read once and copied nowhere: the time is that of reading. */
+/* Products of few rows with a matrix, whose rows are read once and not packed: the time is that of reading. */
 #define UNROLLED
 #include "runtime/kernels.h"
 #include "gemm_small_m.h"
 #include "runtime/thread_pool.h"
 #include "runtime/vec16.h"
 
-/* Specialized for each count, so that sums stay in registers; of each there are two, to hide the latency of additions. */
+/* Specialized for each count, so that sums stay in registers; each has two, to hide the latency of additions. */
 INLINE void dots(float *restrict out, int64_t out_stride, const float *restrict x, int64_t x_stride,
                  const float *restrict w, int64_t inputs, float scale, const int count) {
     Floats sums[2][MAX_M] = {0};

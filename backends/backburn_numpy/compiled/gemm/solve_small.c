@@ -1,5 +1,5 @@
-/* Systems of a few equations, many at a time: Gauss's elimination with the largest elements as pivots, each matrix in a
- * lane of vectors. */
+/* Systems of a few equations, many at a time: Gaussian elimination with partial pivoting, each matrix in a lane of
+ * vectors. */
 #define UNROLLED
 #include "runtime/kernels.h"
 

@@ -1,6 +1,6 @@
 /* Kernels of small matrices, of the type REAL. Included once for each type. */
 
-/* An element of TOGETHER matrices, one in each lane, at the row and the column of matrices with that number of columns. */
+/* The element at a row and a column of TOGETHER matrices, one in each lane, with that number of columns. */
 #define AT(x, columns, row, column) ((x) + ((row) * (columns) + (column)) * TOGETHER)
 #define LANES_OF(i) LOOP for (int i = 0; i < TOGETHER; i++)
 
@@ -17,7 +17,7 @@ INLINE void NAMED(exchange)(REAL *x, int64_t columns, int64_t row, int64_t other
     }
 }
 
-/* Less a multiple of the row of the pivot. */
+/* Subtracts a multiple of the row of the pivot. */
 INLINE void NAMED(lessen)(REAL *x, int64_t columns, int64_t row, int64_t pivot, int64_t from, const REAL *factor) {
     for (int64_t k = from; k < columns; k++) {
         REAL *one = AT(x, columns, row, k);
@@ -26,7 +26,7 @@ INLINE void NAMED(lessen)(REAL *x, int64_t columns, int64_t row, int64_t pivot, 
     }
 }
 
-/* Solves for the columns of b, in its place. The first of pivots is the sign of the exchanges. */
+/* Solves for the columns of b, in place. The first of pivots is the sign of the exchanges. */
 static void NAMED(eliminate)(REAL *a, REAL *b, REAL *pivots, int64_t n, int64_t columns) {
     LANES_OF(i) pivots[i] = 1;
     for (int64_t c = 0; c < n; c++) {
@@ -80,8 +80,8 @@ INLINE void NAMED(lanes_to)(REAL *x, const REAL *lanes, int64_t size, int64_t co
         for (int64_t e = 0; e < size; e++) x[e] = lanes[e * TOGETHER + i];
 }
 
-/* x z = y for matrices first to last - 1 of so many, and the pivots (n + 1, number), of which the first is the sign of
- * the exchanges; a y of null is the identity. */
+/* Solves x z = y for matrices first to last - 1 of `number`, and fills the pivots (n + 1, number), of which the first
+ * is the sign of the exchanges; if y is null, it is the identity. */
 KERNEL(solve_small, REAL *restrict z, const REAL *restrict x, const REAL *restrict y, REAL *restrict pivots,
        int64_t n, int64_t columns, int64_t number, int64_t first, int64_t last) {
     REAL a[SIDE * SIDE * TOGETHER], b[SIDE * SIDE * TOGETHER], found[(SIDE + 1) * TOGETHER];

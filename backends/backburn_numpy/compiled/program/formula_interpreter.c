@@ -13,16 +13,16 @@
 #endif
 
 /* A call is six numbers: the kernel's address, how many arrays it takes, and which; the first array is its result.
- * Arrays from 0 on are those at starts, with the strides of their elements in bytes, and those after them registers, whose
- * elements have size bytes. */
+ * Arrays from 0 on are those at starts, with the strides of their elements in bytes, and those after them registers,
+ * whose elements have size bytes. */
 typedef struct {
     const int64_t *calls, *starts, *strides;
     int64_t length, arrays, size;
     int fetches;
 } Program;
 
-/* Fetches a call's share of the span after the next three: memory would wait while registers are computed, and arrays in
- * turns are more than the processor fetches by itself. */
+/* Prefetches a call's share of the span four ahead: memory would idle while registers are computed, and the processor
+ * does not prefetch as many interleaved arrays by itself. */
 INLINE void fetch(const Program *p, int64_t call, int64_t first) {
     const int64_t lines = SPAN / 64, ahead = first + 4 * (SPAN / p->size);
     for (int64_t k = 0; k < p->arrays; k++) {
@@ -59,7 +59,7 @@ KERNEL(run_formula, const int64_t *fixed, const int64_t *starts, int64_t count, 
     const int64_t arrays = fixed[ARRAYS], size = fixed[SIZE];
     int64_t whole = 0;
     for (int64_t k = 0; k < arrays; k++) whole += strides[k] != 0;
-    const int fetches = whole > 2 && whole * size * count > 1 << 20; /* no cache of the second level */
+    const int fetches = whole > 2 && whole * size * count > 1 << 20; /* larger than an L2 cache */
     const Program program = {calls, starts, strides, fixed[LENGTH], arrays, size, fetches};
     backburn_pool_run(elements, &program, count, grain, threads);
 }

@@ -3,15 +3,15 @@
 #include "formula.h"
 #include "runtime/kernels.h"
 
-/* A step is its kind, the number of its words, and what it needs:
- * FORMULA: see formula.h, the elements of a row, the rows, the start of each array, and the bytes from row to row of each
- * COPY: the result, the operand, the rows, the bytes of a row, and those from row to row of each
- * KERNEL_CALL: the address of a kernel and eleven arguments; it ignores those that it does not have
- * PRODUCT: the address of cblas_sgemm, or 0 for products in the team's threads, by the kernels or the chosen library;
- * whether each operand is transposed, m, n, k, each operand with the elements from row to row, whether the result is added
- * to, the result, and the bytes of an element
- * TRANSPOSE: the result, the operand, the matrices, their rows and columns, and the bytes of an element
- * PASS: what does not change of a pass over rows (tile_interpreter.c), the memory of a thread, and the starts
+/* A step is its kind, the number of its words, and its operands:
+ * FORMULA: see formula.h, the elements of a row, the rows, the start of each array, and the row stride of each in bytes
+ * COPY: the result, the operand, the rows, the bytes of a row, and the row strides of both
+ * KERNEL_CALL: the address of a kernel and eleven arguments, of which it ignores those past its parameters
+ * PRODUCT: the address of cblas_sgemm, or 0 for products in the kernels' threads, by the kernels or the chosen library;
+ * whether each operand is transposed, m, n, k, each operand with its row stride in elements, whether the result is
+ * added to, the result, and the bytes of an element
+ * TRANSPOSE: the result, the operand, the number of matrices, their rows and columns, and the bytes of an element
+ * PASS: the fixed part of a pass over rows (tile_interpreter.c), a thread's scratch memory, and the starts
  */
 enum { FORMULA, COPY, KERNEL_CALL, PRODUCT, TRANSPOSE, PASS };
 enum { MOST = 64 };
@@ -47,7 +47,7 @@ void backburn_blas_gemm_row_major_double(double *, const double *, const double 
                                          int64_t, int64_t, int, int);
 int backburn_blas_is_used(void);
 
-/* A second thread pays from as many multiplications on. */
+/* Multiplications from which a second thread pays. */
 enum { SHARED_WORK = 1 << 19 };
 
 static void product(const int64_t *step, int threads) {
@@ -92,8 +92,8 @@ static void transpose(const int64_t *step) {
 
 void backburn_run_tiles(const int64_t *, const int64_t *, char *, int);
 
-/* Runs the steps after putting addresses into them: each patch is the place of a word, which of the starts, and the bytes
- * after it. */
+/* Runs the steps after patching addresses into them: each patch is the index of a word, that of a start, and an offset
+ * in bytes. */
 KERNEL(native_program, int64_t *restrict steps, int64_t words, const int64_t *restrict patches, int64_t count,
        const int64_t *restrict starts, int64_t grain, int64_t shared, int threads) {
     typedef void Kernel(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,

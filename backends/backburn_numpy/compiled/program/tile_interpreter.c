@@ -5,22 +5,23 @@
 /* What does not change between calls. */
 enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM };
 
-/* A step is the address of a kernel, how it is called, the number of its arrays, and these: which start, or -1 for the
- * room of a thread; the bytes from there; and those from row to row, or -1 for sums of columns, doubles of each portion.
- * The first array is the result.
- * ELEMENTS: all elements of a tile. NUMBERS: a number of each row. BY_ROW: one row after another.
- * REDUCE: an operand and the number of each row of it that the kernel makes.
+/* A step is the address of a kernel, how it is called, the number of its arrays, and for each array: a start, or -1 for
+ * a thread's scratch memory; the offset in bytes; and the row stride in bytes, or -1 for sums of columns, which are
+ * doubles of each portion. The first array is the result.
+ * ELEMENTS: all elements of a tile. NUMBERS: one number per row. BY_ROW: one row after another.
+ * REDUCE: an operand and the result, one number per row.
  * COLUMNS: an operand and the sums of its columns.
  * ALONG: two to four arrays that the kernel takes with the rows and their width, in its order.
  * NORM, NORM_BACKWARD: those of standardize and its gradient; the last two arrays of the latter are sums of a few rows,
- * and of columns. The words after the arrays are eps, a double, and whether the mean is subtracted; MOMENTS has them, too.
- * CODE: machine code made for the pass; the word after the number of its arrays is the address of a table of them.
+ * and of columns. The words after the arrays are eps, a double, and whether the mean is subtracted; MOMENTS has them,
+ * too.
+ * CODE: machine code generated for the pass; the word after the number of its arrays is the address of a table of them.
  * An array of start -2 is absent. */
 enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS };
 enum { ARRAYS_OF_STEP = 6, EPS = 3 + 3 * ARRAYS_OF_STEP, CENTRED, WORDS, FEW_ROWS = 4, MOST_ARRAYS = 32 };
 
-/* Machine code takes the arrays and the rows of a tile. It has the convention of System V also on Windows, where the
- * compiler keeps the registers for it that are the caller's there and the callee's elsewhere. */
+/* Machine code takes the arrays and the rows of a tile. It follows the convention of System V on Windows, too, where
+ * the compiler saves the registers that it may overwrite and Windows functions may not. */
 #if defined(__x86_64__)
 typedef void Code(char **, int64_t) __attribute__((sysv_abi));
 #else
@@ -40,8 +41,8 @@ static void call(void *kernel, int64_t arrays, char *const *a, int64_t count) {
     else ((Four *)kernel)(a[0], a[1], a[2], a[3], count);
 }
 
-/* A norm of rows of floats or doubles, or its gradient and the sums of columns for the scale: of a few rows at a time, and
- * of the rest of these first, as those of COLUMNS and of machine code. */
+/* A norm of rows of floats or doubles, or its gradient and the sums of columns for the scale: of a few rows at a time,
+ * the remainder first, as in COLUMNS and in machine code. */
 #define NORM_OF(type)                                                                                          \
     static void norm_##type(const int64_t *step, char *const *a, int is_first, int64_t rows, int64_t width) {          \
         typedef void Norm(char *, char *, char *, char *, type, int, int64_t, int64_t);                                \
@@ -68,7 +69,7 @@ static void call(void *kernel, int64_t arrays, char *const *a, int64_t count) {
 NORM_OF(float)
 NORM_OF(double)
 
-/* Adds the sums of columns to doubles: of four rows at a time in their own type, and of the rest of these first. */
+/* Adds the sums of columns to doubles: of four rows at a time in their own type, the remainder first. */
 #define COLUMNS_OF(type)                                                                                               \
     INLINE void add_few_##type(double *restrict sums, const type *restrict x, int count, int64_t width) {              \
         LOOP for (int64_t i = 0; i < width; i++) {                                                                     \
@@ -139,7 +140,7 @@ static void portions(const void *context, int64_t first, int64_t last) {
     }
 }
 
-/* Portions of rows follow from the shape alone, and so do the bits of the results. */
+/* Portions of rows depend on the shape alone, and so do results, bitwise. */
 KERNEL(run_tiles, const int64_t *fixed, const int64_t *starts, char *rooms, int threads) {
     const Pass pass = {fixed, starts, rooms};
     backburn_pool_run(portions, &pass, (fixed[ROWS] + fixed[PORTION] - 1) / fixed[PORTION], 1, threads);

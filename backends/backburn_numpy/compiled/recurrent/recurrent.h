@@ -27,7 +27,7 @@ KERNEL(lstm_step, REAL *restrict gates, REAL *restrict hidden, REAL *restrict ne
 
 INLINE REAL NAMED(under_sigmoid)(REAL y) { return y * (1 - y); }
 INLINE REAL NAMED(under_tanh)(REAL y) { return FUSED(-y, y, 1); }
-/* The slope of tanh at x, accurate at both ends, where its result is 1. */
+/* The slope of tanh at x, also accurate where tanh(x) rounds to 1 or -1. */
 INLINE REAL NAMED(slope_of_tanh)(REAL x) {
     const REAL e = EXP_OF(x < 0 ? 2 * x : -2 * x), above = 1 / (1 + e);
     return 4 * e * above * above;
@@ -121,13 +121,13 @@ KERNEL(gru_step_backward, REAL *restrict grad_projected, REAL *restrict grad_pro
     }
 }
 
-/* ---- all steps, in threads that have rows each; where libraries multiply faster, steps are called one by one ---- */
+/* ---- all steps, with rows shared among threads; where libraries multiply faster, steps are called one by one ---- */
 #if defined(__AVX__)
 
 void NAMED(gemm_pack)(REAL *packed, const REAL *b, int64_t n, int64_t k, int64_t rs_b, int64_t cs_b, int threads);
 void NAMED(gemm_packed)(REAL *c, const REAL *a, const REAL *packed, int64_t m, int64_t n, int64_t k, int accumulates);
 
-/* Operands of all steps; those of a first step come before. cells are null for GRUs, and the products of a step for LSTMs. */
+/* Operands of all steps; hidden and cell are the initial states. cells is null for GRUs, products for LSTMs. */
 typedef struct {
     REAL *gates, *hiddens, *cells, *products;
     const REAL *projected, *hidden, *cell, *bias, *packed;
@@ -154,7 +154,7 @@ static void NAMED(run_steps)(const void *context, int64_t first, int64_t last) {
     }
 }
 
-/* Rows of a portion: the threads' shares, but no more than stay in a processor's cache with what is computed of them. */
+/* Rows of a portion: a thread's share, but no more than fit a processor's cache with what is computed from them. */
 INLINE int64_t NAMED(share)(int64_t rows, int threads) {
     const int64_t share = (rows + 2 * threads - 1) / (2 * threads) * 2;
     return share < 64 ? share : 64;
@@ -168,7 +168,8 @@ KERNEL(lstm, REAL *gates, REAL *hiddens, REAL *cells, const REAL *projected, con
     backburn_pool_run(NAMED(run_steps), &s, rows, NAMED(share)(rows, threads), threads);
 }
 
-/* gru_step for all steps. products is for (rows, 3 size), packed for 3 size + 32 columns of size elements and 64 bytes. */
+/* gru_step for all steps. products is for (rows, 3 size), packed for 3 size + 32 columns of size elements and 64
+ * bytes. */
 KERNEL(gru, REAL *gates, REAL *hiddens, REAL *products, const REAL *projected, const REAL *hidden, const REAL *bias,
        const REAL *weight, REAL *packed, int64_t steps, int64_t rows, int64_t size, int threads) {
     const NAMED(Sequence) s = {gates, hiddens, 0, products, projected, hidden, 0, bias, packed, steps, rows, size};
@@ -176,8 +177,8 @@ KERNEL(gru, REAL *gates, REAL *hiddens, REAL *products, const REAL *projected, c
     backburn_pool_run(NAMED(run_steps), &s, rows, NAMED(share)(rows, threads), threads);
 }
 
-/* The same of gradients. grad_projected and grad_cell are null for the other kind of layer; states are an LSTM's cell
- * states and a GRU's hidden states, and g_states the gradients of the LSTM's. */
+/* The same for gradients. grad_projected is null for LSTMs, grad_cell for GRUs; states are an LSTM's cell states and a
+ * GRU's hidden states, and g_states the gradients of the LSTM's. */
 typedef struct {
     REAL *grad_projected, *grad_sums, *grad_cell, *grad_hidden;
     const REAL *g_hiddens, *g_states, *g_gates, *state, *states, *gates, *packed;
@@ -208,8 +209,8 @@ static void NAMED(run_steps_backward)(const void *context, int64_t first, int64_
     }
 }
 
-/* lstm_step_backward for all steps, the last first. grad_cell and grad_hidden hold zeros, and get the gradients of the
- * first states. packed is for size + 32 columns of 4 size elements and 64 bytes. */
+/* lstm_step_backward for all steps, the last first. grad_cell and grad_hidden hold zeros, and receive the gradients of
+ * the first states. packed is for size + 32 columns of 4 size elements and 64 bytes. */
 KERNEL(lstm_backward, REAL *grad_sums, REAL *grad_cell, REAL *grad_hidden, const REAL *g_hiddens, const REAL *g_cells,
        const REAL *g_gates, const REAL *cell, const REAL *cells, const REAL *gates, const REAL *weight, REAL *packed,
        int64_t steps, int64_t rows, int64_t size, int threads) {

@@ -2,8 +2,8 @@
 #include "runtime/kernels.h"
 #include "runtime/simd.h"
 
-/* Set q consists of planes of the given length, which start at q * set_stride and are plane_stride apart. Plane j is scaled
- * by element (q % scales) * scale_stride + j * scale_plane of scale. */
+/* Set q consists of planes of the given length, which start at q * set_stride and are plane_stride apart. Plane j is
+ * scaled by element (q % scales) * scale_stride + j * scale_plane of scale. */
 typedef struct {
     int64_t set_stride, planes, plane_stride, length, scales, scale_stride, scale_plane;
 } Planes;
@@ -12,8 +12,8 @@ typedef struct {
     double mean, variance;
 } Statistics;
 
-/* Sums of floats lose digits with their length. So they go over stretches of a plane, of as many elements in each lane of
- * a vector, and the sums of stretches are added as doubles. */
+/* Long sums of floats lose digits. So floats are summed over stretches of a plane, of 64 elements in each lane of a
+ * vector, and the sums of stretches are added as doubles. */
 enum { STRETCH = 64 * LANES };
 #define STRETCHES(length)                                                                                              \
     for (int64_t start = 0, stop; stop = (length) - start < STRETCH ? (length) : start + STRETCH, start < (length);    \
@@ -110,7 +110,7 @@ enum { WIDE = 256 }; /* columns at a time, whose sums stay in the cache */
     for (int64_t row = 0, at = from; row < rows; row++, at += width)                                                   \
         LOOP for (int64_t i = 0; i < count; i++) { statement; }
 
-/* The mean and the mean of squares about it, of the columns from from on. */
+/* The means and the variances of count columns, starting at from. */
 INLINE void column_statistics(double *restrict mean, double *restrict variance, const float *restrict x, int centred,
                               int64_t rows, int64_t width, int64_t from, int64_t count) {
     memset(mean, 0, (size_t)count * sizeof *mean);
@@ -158,7 +158,8 @@ KERNEL(normalize_columns_backward, float *restrict out, float *restrict grad_sca
     }
 }
 
-/* Planes first to last - 1 by the statistics of their channels, each the next; with planes of one element, examples. */
+/* Normalizes planes first to last - 1 by the statistics of their channels, which alternate; with planes of one element,
+ * examples first to last - 1. */
 KERNEL(normalize_by, float *restrict out, const float *restrict x, const float *restrict mean,
        const float *restrict factor, const float *restrict bias, int64_t channels, int64_t length,
        int64_t first, int64_t last) {

@@ -13,8 +13,8 @@ INLINE float log_of_three(float a, float b, float c) {
     return top + (above ? rest + 0.693147181f : rest);
 }
 
-/* For examples first to last - 1: at each place after each step, all ways there. skips is 0 where a label may follow
- * the one two places before, else IMPOSSIBLE. memory has room for two rows, with two places more. */
+/* For examples first to last - 1: the sum over all ways to each place, after each step. skips is 0 where a label may
+ * follow the one two places before, else IMPOSSIBLE. memory holds two rows with two places more. */
 KERNEL(align, float *restrict found, const float *restrict emitted, const float *restrict skips,
        const int64_t *restrict lengths, float *restrict memory, int64_t steps, int64_t examples, int64_t places,
        int64_t first, int64_t last) {
@@ -34,7 +34,7 @@ KERNEL(align, float *restrict found, const float *restrict emitted, const float 
     }
 }
 
-/* All ways from each place after each step to the end, where the logarithms are those of ends. */
+/* The sum over all ways from each place, after each step, to the end, where the logarithms are those of ends. */
 KERNEL(align_backward, float *restrict found, const float *restrict emitted, const float *restrict skips,
        const float *restrict ends, const int64_t *restrict lengths, float *restrict memory, int64_t steps,
        int64_t examples, int64_t places, int64_t first, int64_t last) {

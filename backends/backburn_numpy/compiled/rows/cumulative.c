@@ -8,7 +8,7 @@ enum {
     WIDE = 1024, /* columns at a time, whose totals stay in the cache */
 };
 
-/* Sums (0) and products (2). Sums begin with -0, lest the first of them be 0 where it is -0. */
+/* Sums (0) and products (1). Sums begin with -0, so that a first -0 stays -0. */
 #define JOINED(x, y) (operation ? (x) * (y) : (x) + (y))
 #define NEUTRAL (operation ? 1.0 : -0.0)
 
@@ -38,7 +38,7 @@ INLINE void transpose(Half *x) {
     }
 }
 
-/* Runs along CHAINS rows, from the elements done, as far as blocks of CHAINS elements go; returns what is done then. */
+/* Runs along CHAINS rows in whole blocks of CHAINS elements; returns how many elements of each are done. */
 INLINE int64_t run_chains(float *restrict out, const float *restrict x, int64_t width, double *totals, int operation,
                           int backwards) {
     Wide total;
@@ -61,11 +61,11 @@ INLINE int64_t run_chains(float *restrict out, const float *restrict x, int64_t 
     return done;
 }
 
-/* Each lane joined with the one that is 1, 2 or 4 before it (after it, if backwards), as far as there is one. */
+/* Each lane joined with the one that is 1, 2 or 4 before it (after it, if backwards), if there is one. */
 #define STEP(x, ahead, back) x = JOINED(x, backwards ? SHUFFLED(x, none, back) : SHUFFLED(x, none, ahead))
 
-/* Runs along a row: lanes are joined among themselves before they are joined with the total, which is all that waits for
- * its predecessor. */
+/* Runs along a row: lanes are joined among themselves first, so that only the join with the total waits for its
+ * predecessor. */
 INLINE int64_t run_chain(float *restrict out, const float *restrict x, int64_t width, double *total, int operation,
                          int backwards) {
     Wide none;
@@ -113,7 +113,7 @@ INLINE void run_rows(float *restrict out, const float *restrict x, int64_t rows,
     }
 }
 
-/* A few rows of columns, stride apart, and their totals. */
+/* Runs along a few rows of columns, stride apart, with their totals. */
 INLINE void run_on(float *restrict out, const float *restrict x, double *restrict totals, int rows, int64_t stride,
                    int64_t width, int operation) {
     int64_t i = 0;

@@ -7,7 +7,7 @@
 enum {
     CHAINS = 8,   /* rows at a time: independent chains of operations hide their latency */
     BLOCK = 1024, /* elements summed in their type */
-    NARROW = 24,  /* elements of a row that are joined one after the other */
+    NARROW = 24,  /* elements up to which a row is reduced sequentially */
     LINE = 64,    /* elements that narrow rows of matrices fill together */
     WIDE = 1024,  /* columns at a time, whose last results stay in the cache */
 };

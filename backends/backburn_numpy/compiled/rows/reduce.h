@@ -1,7 +1,8 @@
-/* Kernels of reductions and running results, of the type REAL, whose vectors are SEVERAL. Included once for each type. */
+/* Kernels of reductions and running results, of the type REAL, whose vectors are SEVERAL. Included once for each
+ * type. */
 #define IN_VECTOR ((int64_t)(sizeof(SEVERAL) / sizeof(REAL)))
 
-/* Kernels of sums (0), products (2), maxima (1) and minima (-1), in which the first NaN stays. */
+/* Sums (0), products (2), maxima (1) and minima (-1), in which the first NaN stays. */
 INLINE REAL NAMED(joined)(REAL x, REAL y, int operation) {
     if (operation == 0) return x + y;
     if (operation == 2) return x * y;
@@ -14,8 +15,9 @@ INLINE SEVERAL NAMED(joined_several)(SEVERAL x, SEVERAL y, int operation) {
     return NAN_OF_SEVERAL(x, y, operation > 0 ? LARGER(y, x) : SMALLER(y, x));
 }
 
-/* Reduces rows, if they are narrow, and tells how many these are: as many as fit side by side, and the rest alone, in the
- * same order. Columns are loaded by PART; of the last ones, those that end the row, only the new ones count. */
+/* Reduces rows, if they are narrow, and returns how many: as many as fit a vector side by side, and the rest alone, in
+ * the same order. Columns are loaded PART at a time; the last load ends with the row, and only its new columns
+ * count. */
 INLINE int64_t NAMED(narrow_rows)(const REAL *restrict x, REAL *restrict out, int64_t rows, int64_t width,
                                   int operation, int64_t most) {
     if (width > most || width < 1) return 0;
@@ -48,7 +50,7 @@ INLINE int64_t NAMED(narrow_rows)(const REAL *restrict x, REAL *restrict out, in
     return rows;
 }
 
-/* The sum of so few elements that their type is good enough. */
+/* The sum of few elements, for which their type is precise enough. */
 INLINE double NAMED(sum_of_block)(const REAL *restrict x, int64_t count) {
     SEVERAL sums[2] = {0};
     BY_VECTORS(IN_VECTOR, 0, count, sums[turn] += SEVERAL_AT(x, 0);)
@@ -118,8 +120,8 @@ INLINE void NAMED(join_rows)(REAL *restrict out, const REAL *restrict x, int64_t
     memcpy(out, some, (size_t)width * sizeof *x);
 }
 
-/* Adds up rows of a width up to WIDE, stride apart, or the squares of what they differ from a row mean + rest: as doubles,
- * but for four rows at a time, which lose no more digits than the rows of sum_rows. */
+/* Adds up rows of a width up to WIDE, stride apart, or their squared differences from a row mean + rest: as doubles,
+ * except within four rows at a time, which lose no more digits than the rows of sum_rows. */
 INLINE void NAMED(add_rows)(double *restrict out, const REAL *restrict x, const REAL *restrict mean,
                             const REAL *restrict rest, int64_t rows, int64_t stride, int64_t width, int squared) {
     memset(out, 0, (size_t)width * sizeof *out);
@@ -149,7 +151,7 @@ KERNEL(sum_columns, const REAL *restrict x, double *restrict out, int64_t number
             NAMED(add_rows)(out + at, x + at, 0, 0, rows, width, last - at < WIDE ? last - at : WIDE, 0);
 }
 
-/* The sums of the squares of what they differ from mean + rest. */
+/* The sums of their squared differences from mean + rest. */
 KERNEL(deviation_columns, const REAL *restrict x, double *restrict out, const REAL *restrict mean,
        const REAL *restrict rest, int64_t number, int64_t rows, int64_t width, int64_t first, int64_t last) {
     for (; number > 0; number--, x += rows * width, out += width, mean += width, rest += width)
@@ -157,8 +159,8 @@ KERNEL(deviation_columns, const REAL *restrict x, double *restrict out, const RE
             NAMED(add_rows)(out + at, x + at, mean + at, rest + at, rows, width, last - at < WIDE ? last - at : WIDE, 1);
 }
 
-/* The mean of each row, and the sum of the squares of what its elements differ from that. Blocks are summed in their type,
- * and the mean is corrected by the mean of x - mean, its rounding error. */
+/* The mean of each row, and the sum of its elements' squared differences from it. Blocks are summed in their type, and
+ * the mean is corrected by the mean of x - mean, its rounding error. */
 KERNEL(deviation_rows, const REAL *restrict x, double *restrict means, double *restrict squares, int64_t rows,
        int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {

@@ -22,7 +22,7 @@ INLINE void copy_rows(char *restrict to, const char *restrict from, int64_t rows
 
 #define NEAR (1 << 14) /* bytes of the result that stay in the cache until the next array's are written */
 
-/* Copies of a known, small width are not calls. */
+/* Copies of a small constant width are inlined. */
 static void concat_rows(const void *context, int64_t first, int64_t last) {
     const Concat *c = context;
     const int64_t stride = c->out_stride, near = stride < NEAR ? NEAR / stride : 1;

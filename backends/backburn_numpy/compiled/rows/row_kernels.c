@@ -10,7 +10,7 @@ INLINE float largest(const float *restrict x, int64_t width) {
     return largest_and_nans(x, width, &unordered);
 }
 
-/* Sums of floats lose digits with their length. So they go over stretches of a row, of 64 elements in each lane of one or
+/* Long sums of floats lose digits. So floats are summed over stretches of a row, of 64 elements in each lane of one or
  * two vectors, and the sums of stretches are added as doubles. Machine code of passes has the same stretches. */
 enum { STRETCH = LANES < 8 ? 64 * LANES : 1024 };
 #define STRETCHES                                                                                              \
@@ -32,8 +32,8 @@ INLINE double product_of(const float *restrict x, const float *restrict y, int64
     return total;
 }
 
-/* exp(x - top) of count elements, 1 to as many as there are lanes; 0 in the other lanes, and in that of without. Stores
- * them in out, unless it is null. */
+/* exp(x - top) of count elements, from 1 to all lanes; 0 in the other lanes, and in lane `without`. Stores the powers
+ * in out, unless it is null. */
 INLINE Lanes powers_of_some(float *out, const float *x, float top, int64_t count, int64_t without) {
     _Alignas(Lanes) float some[LANES];
     store_lanes(some, count < LANES ? load_some(x, count, top) : load_lanes(x));
@@ -44,8 +44,8 @@ INLINE Lanes powers_of_some(float *out, const float *x, float top, int64_t count
     return count < LANES ? load_some(some, count, 0.0f) : load_lanes(some);
 }
 
-/* Fills out, unless it is null, with exp(x - top) and returns the sum, but for the element at without. The vectors of a
- * stretch are added to two sums in turn, and the rest of them to the second. */
+/* Fills out, unless it is null, with exp(x - top) and returns the sum, except of the element at `without`. The vectors
+ * of a stretch are added to two sums alternately, and a partial one to the second. */
 INLINE float powers(float *out, const float *x, float top, int64_t width, int64_t without) {
     double total = 0.0;
     STRETCHES {
@@ -68,7 +68,7 @@ INLINE float powers(float *out, const float *x, float top, int64_t width, int64_
     return (float)total;
 }
 
-/* Vectors as powers stored them, which the processor has at hand, unlike parts of these. */
+/* Loads the vectors that powers stored, which the processor can forward, unlike parts of them. */
 INLINE void scale_row(float *x, float factor, int64_t width) {
     BY_VECTORS(LANES, 0, width, STORE(x, AT(x, 0.0f) * factor);)
 }
@@ -81,11 +81,11 @@ KERNEL(softmax, float *restrict out, const float *restrict x, int64_t rows, int6
     }
 }
 
-/* Whether shares add up to 1, as those of softmax do, be they rounded to bfloat16. */
+/* Whether shares add up to 1, as those of softmax do, even if rounded to bfloat16. */
 INLINE int complete(double shares) { return shares > 0.996 && shares < 1.004; }
 
-/* grad minus the product with the shares y, times y. For a share above 1/2 the difference is the sum of those to the
- * others', weighted by their shares: 1 minus a share near 1 has few digits or none. */
+/* (grad - sum(grad y)) y for shares y. For a share above 1/2 the difference is the sum of those to the others'
+ * gradients, weighted by their shares: 1 minus a share near 1 has few digits or none. */
 KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const float *restrict y,
        int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
@@ -168,7 +168,8 @@ KERNEL(label_cross_entropy_backward, float *restrict out, const float *restrict 
 
 /* ---- layer norm (centred) and RMS norm ---- */
 
-/* Means and factors, 1 / sqrt(variance + eps), of rows that are computed together, and what floats take from them. */
+/* Means and factors, 1 / sqrt(variance + eps), of rows that are computed together, and the numbers derived for
+ * floats. */
 enum { TOGETHER = 16 };
 typedef struct {
     double means[TOGETHER], factors[TOGETHER];
@@ -200,8 +201,8 @@ INLINE double variance_of(double *exact_mean, const float *restrict x, int64_t w
     return 0.0 > variance ? 0.0 : variance;
 }
 
-/* A row so short that little may be left of a gradient when its mean and its slope are subtracted. Rows of 16 to 31
- * elements take as long in doubles where vectors have 16 lanes. */
+/* Shorter rows are computed in doubles: subtracting mean and slope may cancel most digits of a gradient. Rows of 16 to
+ * 31 elements take as long in doubles where vectors have 16 lanes. */
 enum { FEW = LANES == 16 ? 32 : 16 };
 INLINE double variance_of_few(double *exact_mean, const float *restrict x, int64_t width, int centred) {
     double mean = 0.0, squares = 0.0;
@@ -211,8 +212,9 @@ INLINE double variance_of_few(double *exact_mean, const float *restrict x, int64
     return squares / (double)width;
 }
 
-/* In floats a standardized element is (x - origin) factor + shift. The factor is the sum of two floats. The origin is the
- * mean, or 0 where the mean is less than half a standard deviation: then x is not rounded before it is multiplied. */
+/* In floats a standardized element is (x - origin) factor + shift. The factor is the sum of two floats. The origin is
+ * the mean, or 0 where the mean is less than half a standard deviation: then x is not rounded before it is
+ * multiplied. */
 __attribute__((noinline)) static void moments_of(Moments *of, const float *restrict x, int rows, int64_t width,
                                                  double eps, int centred) {
     for (int r = 0; r < rows; r++)
@@ -229,7 +231,7 @@ __attribute__((noinline)) static void moments_of(Moments *of, const float *restr
     }
 }
 
-/* Of each row the origin, the two parts of the factor, and the shift, for passes that standardize rows of many elements. */
+/* The origin, the two parts of the factor, and the shift of each row, for passes that standardize long rows. */
 KERNEL(moments, float *restrict out, const float *restrict x, float eps, int centred, int64_t rows, int64_t width) {
     Moments of;
     for (int64_t count; rows; rows -= count, x += count * width) {
@@ -301,7 +303,7 @@ KERNEL(parallel_standardize, float *out, const float *x, const float *scale, con
     backburn_pool_run(standardize_rows, &all, rows, grain, threads);
 }
 
-/* The sums of slope n and of slope, grad scale, over a row; in squares, if it is not null, that of slope squared. */
+/* The sums of slope n and of slope = grad scale over a row; in squares, unless it is null, that of slope squared. */
 INLINE void float_slopes(double *along, double *total, double *squares, const float *restrict grad,
                          const float *restrict x, const float *restrict scale, const Moments *of, int r,
                          int64_t width) {
@@ -351,8 +353,7 @@ INLINE void double_gradient(float *restrict out, double *restrict sums, const fl
     double_row(out, sums, grad, x, scale, of, r, along / (double)width, centred ? total / (double)width : 0.0, width);
 }
 
-/* In a row of fewer elements, the mean and the tilt may be much of the slopes; what is left of them is then computed in
- * doubles. */
+/* In narrower rows, mean and tilt may cancel most of the slopes; the gradient is then computed in doubles. */
 enum { NARROW = 32 };
 static const double MUCH = 0.4; /* of the sum of their squares */
 INLINE void float_gradient(float *restrict out, float *restrict sums, const float *restrict grad,
@@ -371,7 +372,7 @@ INLINE void float_gradient(float *restrict out, float *restrict sums, const floa
     }
 }
 
-/* The gradients in blocks first to last - 1, each of as many rows as block says; sums has a row for each block. */
+/* The gradients in blocks first to last - 1, of `block` rows each; sums has a row for each block. */
 KERNEL(standardize_backward, float *restrict out, float *restrict sums, const float *restrict grad,
        const float *restrict x, const float *restrict scale, float eps, int centred, int64_t block, int64_t rows,
        int64_t width, int64_t first, int64_t last) {
@@ -399,7 +400,7 @@ KERNEL(standardize_backward, float *restrict out, float *restrict sums, const fl
 /* ---- attention ---- */
 
 /* Replaces scores by attention weights: softmax of scale times a row, or 0 where all of it is minus infinity. Row r is
- * query first + r % queries; unless first is negative, attention is causal: a query sees keys up to its own number. */
+ * query first + r % queries; unless first is negative, attention is causal: a query sees keys up to its own index. */
 KERNEL(attention_weights, float *restrict scores, float scale, int64_t first, int64_t queries,
        int64_t rows, int64_t keys) {
     for (int64_t r = 0; r < rows; r++, scores += keys) {

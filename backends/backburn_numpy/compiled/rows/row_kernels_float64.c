@@ -10,8 +10,7 @@
 
 /* ---- activation functions ---- */
 
-/* log(1 + exp(-|x|)): with the power e it is 2 artanh(s), s = e / (2 + e) from 0 to 1/3, and the terms of its series that
- * count. */
+/* log(1 + e) with e = exp(-|x|) is 2 artanh(s), s = e / (2 + e) from 0 to 1/3, by enough terms of its series. */
 INLINE double tail_of(double x) {
     const double e = exp_of_double(-fabs(x)), s = e / (2.0 + e), z = s * s;
     double p = 1.0 / 33;
@@ -68,7 +67,7 @@ BINARY(silu_backward, grad, x, silu_slope(x) * grad)
 
 EXTREME(double, Wide, WideInts, WIDE_AT, largest_and_nans, larger_wide, largest_lane_of_wide, -INFINITY)
 INLINE double largest(const double *restrict x, int64_t width) {
-    int unordered; /* NaN is found by the powers */
+    int unordered; /* the powers show NaN */
     return largest_and_nans(x, width, &unordered);
 }
 
@@ -77,7 +76,7 @@ INLINE double sum_of(const double *restrict x, int64_t width) {
     return total;
 }
 
-/* Fills out with the powers of x less the largest, and returns the sum. */
+/* Fills out with the exponentials of x minus the largest, and returns the sum. */
 INLINE double powers(double *restrict out, const double *restrict x, int64_t width) {
     const double top = largest(x, width);
     WIDTH out[i] = exp_of_double(x[i] - top);
@@ -86,7 +85,7 @@ INLINE double powers(double *restrict out, const double *restrict x, int64_t wid
 
 enum { STRETCH = 512 }; /* powers at a time that are only added up */
 
-/* The sum of exp(x - top), but of the element at without. */
+/* The sum of exp(x - top), except of the element at `without`. */
 INLINE double sum_of_powers(const double *restrict x, double top, int64_t row, int64_t without) {
     double total = 0.0, some[STRETCH];
     for (int64_t start = 0; start < row; start += STRETCH) {
@@ -112,7 +111,7 @@ INLINE double product_of(const double *restrict x, const double *restrict y, int
 
 INLINE int complete(double shares) { return fabs(shares - 1.0) < 1e-12; }
 
-/* As of float32. */
+/* As for float32. */
 KERNEL(softmax_backward, double *restrict out, const double *restrict grad, const double *restrict y, int64_t rows,
        int64_t width) {
     for (int64_t r = 0; r < rows; r++, grad += width, y += width, out += width) {
@@ -217,7 +216,7 @@ KERNEL(standardize, double *restrict out, const double *restrict x, const double
 }
 
 /* With n = (x - mean) factor: out = factor (grad scale - n mean(grad scale n) - mean(grad scale)), the last term if
- * centred; in blocks first to last - 1, each of as many rows as block says. A row of sums gets the sum of grad n. */
+ * centred; in blocks first to last - 1, of `block` rows each. A row of sums gets the sum of grad n. */
 KERNEL(standardize_backward, double *restrict out, double *restrict sums, const double *restrict grad,
        const double *restrict x, const double *restrict scale, double eps, int centred, int64_t block, int64_t rows,
        int64_t width, int64_t first, int64_t last) {

@@ -2,9 +2,9 @@
 #include "runtime/either_type.h"
 
 #define STRIP 64
-#define ROWS 16 /* summed in the type itself, before large terms swallow small ones */
+#define ROWS 16 /* summed in the type itself: so few that large terms absorb no small ones */
 
-/* Calls a function for each strip; start is where it is, and place where it would be in matrices of one row. */
+/* Calls a function for each strip; start is its index, and place its index in matrices of one row. */
 #define STRIPS(function, ...)                                                                                          \
     for (int64_t n = 0; n < number; n++) {                                                                             \
         for (int64_t at = first; at < last; at += STRIP) {                                                             \
@@ -17,7 +17,7 @@
 #define SIZES int64_t number, int64_t count, int64_t inner, int64_t first, int64_t last
 #define WIDTH LOOP for (int64_t i = 0; i < width; i++)
 
-/* Adds up what term is in each row, which may use y, at the same place as x, and i. */
+/* Adds up a term over the rows; it may use row, at, the index of the row's first element, and i, the column. */
 #define TOTALS(totals, term)                                                                                           \
     double sums[STRIP] = {0};                                                                                          \
     for (int64_t start = 0; start < count; start += ROWS) {                                                            \
@@ -29,7 +29,7 @@
     }                                                                                                                  \
     WIDTH totals[i] = (REAL)sums[i];
 
-/* Whether shares add up to 1, those of float32 be they rounded to bfloat16. */
+/* Whether shares add up to 1, those of float32 even if rounded to bfloat16. */
 #define COMPLETE(shares) ((shares) > 1 - CLOSE && (shares) < 1 + CLOSE)
 #define CLOSE (sizeof(REAL) == 4 ? (REAL)0.004 : (REAL)1e-12)
 

@@ -1,5 +1,5 @@
-/* Softmax and cross-entropy over the columns of matrices (count, inner), one matrix after the other: of the columns from
- * first to last, as many at a time as fill STRIP. Of the type REAL; included once for each type. */
+/* Softmax and cross-entropy over the columns of matrices (count, inner), one matrix after the other: of the columns
+ * first to last - 1, STRIP of them at a time. Of the type REAL; included once for each type. */
 
 INLINE void NAMED(tops_of_strip)(REAL *restrict tops, const REAL *restrict x, int64_t count, int64_t inner,
                                  int64_t width) {

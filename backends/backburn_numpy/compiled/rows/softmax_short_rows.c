@@ -1,11 +1,11 @@
-/* Softmax and cross-entropy over rows shorter than a vector, as of ten classes. The exponentials of as many rows as fit
- * into SOME elements are computed in one loop, and only the rest row by row. */
+/* Softmax and cross-entropy over rows shorter than a vector, such as of ten classes. The exponentials of as many rows
+ * as fit into SOME elements are computed in one loop, and only the rest row by row. */
 #include "runtime/kernels.h"
 #include "softmax_short_rows.h"
 
 enum { SOME = 512 };
 
-/* Loops over blocks of few rows, from row r on; over none if rows are empty. */
+/* Loops over blocks of `few` rows, from row r on; none if rows are empty. */
 #define FOR_BLOCKS                                                                                                     \
     for (int64_t r = 0, few = width ? SOME / width : 0; (few = rows - r < few ? rows - r : few) > 0; r += few)
 

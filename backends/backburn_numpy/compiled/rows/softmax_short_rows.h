@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { SHORT = 16 }; /* the elements of the longest vectors: rows of fewer are short */
+enum { SHORT = 16 }; /* the elements of the longest vectors: shorter rows are short */
 
 void backburn_softmax_short_rows(float *restrict out, const float *restrict x, int64_t rows, int64_t width);
 void backburn_log_softmax_short_rows(float *restrict out, const float *restrict x, int64_t rows, int64_t width);

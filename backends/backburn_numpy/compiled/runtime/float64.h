@@ -3,7 +3,7 @@
 #define DOUBLES_H
 #include "kernels.h"
 
-/* exp(x) of a double: 2**n p(r), r in -0.35 to 0.35, with the terms of the series that count. */
+/* exp(x) of a double: 2**n p(r), r in -0.35 to 0.35, by enough terms of the series. */
 INLINE double power_of_2_double(int64_t n) {
     const int64_t bits = (int64_t)((uint64_t)n + 1023u) << 52;
     double value;
@@ -38,13 +38,13 @@ INLINE double exp_of_double(double x) {
     return p * power_of_2_double(half) * power_of_2_double(whole - half);
 }
 
-/* log(x) of a double: 2 artanh(s) with s = z / (2 + z), z in -0.3 to 0.42, and the terms of its series that count. */
+/* log(x) of a double: 2 artanh(s) with s = z / (2 + z), z in -0.3 to 0.42, by enough terms of its series. */
 INLINE double log_of_double(double x) {
     const int small = x < 0x1p-1022;
     const double u = small ? x * 0x1p52 : x;
     int64_t bits;
     memcpy(&bits, &u, sizeof bits);
-    /* The exponent, less 1 below sqrt(1/2); from a double of it, without a shift or a conversion that AVX2 lacks. */
+    /* The exponent for a significand in sqrt(1/2) to sqrt(2), via a double: AVX2 cannot convert 64-bit integers. */
     const uint64_t over = (uint64_t)bits - 0x3fe6a09e667f3bcdu + ((uint64_t)1023 << 52);
     const int64_t high = (int64_t)(over >> 52 | 0x4330000000000000u);
     double n, m;

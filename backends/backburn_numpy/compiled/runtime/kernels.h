@@ -1,10 +1,11 @@
 /* Shared by the kernels of the NumPy backend.
  *
  * A kernel works on contiguous float32 arrays whose sizes its caller has checked, writes only its results, and is
- * stateless, so that several threads may each do a part. The sources are plain C11, compiled once per instruction set
- * and written so that compilers vectorize their loops: no calls, no data-dependent branches. Arithmetic follows IEEE 754,
- * NaN and infinities included (no -ffast-math), but multiply-adds are fused. All compilers are to make the same bits: sums
- * of floats are vectors' (simd.h), and only those of integers are marked as reductions, which compilers reorder.
+ * stateless, so that several threads may each process a part. The sources are plain C11, compiled once per instruction
+ * set and written so that compilers vectorize their loops: no calls, no data-dependent branches. Arithmetic follows
+ * IEEE 754, NaN and infinities included (no -ffast-math), but multiply-adds are fused. Results are bitwise equal for
+ * all compilers: sums of floats use explicit vectors (simd.h), and only those of integers are marked as reductions,
+ * which compilers reorder.
  */
 #ifndef BACKBURN_KERNELS_H
 #define BACKBURN_KERNELS_H
@@ -61,16 +62,16 @@ INLINE int32_t to_bits(float value) {
     return bits;
 }
 
-/* a b + c, with one rounding where the processor does that. In a sum of two products compilers choose differently which
- * one to fuse; this says which. */
+/* a b + c, rounded once if the processor can. Compilers differ in which of two products in a sum they fuse; this says
+ * which. */
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 #define FUSED(a, b, c) _Generic((a), float: fmaf, double: fma)(a, b, c)
 #else
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* Horner's rule from p on, by multiply-adds. Two polynomials of the same number may become one of pairs, in which Clang
- * fuses nothing by itself; GCC always does, and makes slower code of explicit ones. */
+/* Horner's rule from p on, by multiply-adds. Compilers may evaluate two polynomials in the same variable as pairs, in
+ * which Clang fuses nothing by itself; GCC always does, and explicit multiply-adds make its code slower. */
 #ifdef __clang__
 #define HORNER1(x, p, a) FUSED(x, p, a)
 #else
@@ -84,8 +85,8 @@ INLINE int32_t to_bits(float value) {
 /* 2**n for n in -126 to 127; arbitrary for other n, which come from NaN. */
 INLINE float power_of_2(int32_t n) { return from_bits((int32_t)(((uint32_t)n + 127u) << 23)); }
 
-/* exp(x + rest) is 2**whole times 1 more than this, for a rest much smaller than 1 or about the rounding error of x; the
- * polynomial of Cephes (Moshier) on -0.35 to 0.35. */
+/* exp(x + rest) / 2**whole - 1, for a rest much smaller than 1 or about the rounding error of x; the polynomial of
+ * Cephes (Moshier) on -0.35 to 0.35. */
 INLINE float exp_terms(float x, float rest, int32_t *whole) {
     const float shift = 12582912.0f; /* 1.5 * 2**23: adding it rounds to an integer, which its low bits hold */
     const float shifted = (x + rest) * 1.44269504088896341f + shift;
@@ -112,7 +113,7 @@ INLINE float exp_of_sum(float x, float rest) {
     return p * power_of_2(half) * power_of_2(whole - half);
 }
 
-INLINE float exp_of(float x) { return exp_of_sum(x, -0.0f); } /* unlike 0, compilers leave it out */
+INLINE float exp_of(float x) { return exp_of_sum(x, -0.0f); } /* compilers omit it, unlike 0 */
 
 /* log(1 + z) for z in -0.3 to 0.42 is z - z**2 / 2 + z**2 times this, a polynomial of Cephes (Moshier). */
 INLINE float log_terms(float z) {
@@ -139,7 +140,7 @@ INLINE float log_of_one_plus(float e) {
     return above ? (result - 2.12194440e-4f) + 0.693359375f : result;
 }
 
-/* log(u), which is not NaN and not below 0; Cephes' (Moshier). */
+/* log(u) for u that is neither NaN nor negative; Cephes' (Moshier). */
 INLINE float log_of_positive(float u) {
     const int small = u < 0x1p-126f;
     const int32_t bits = to_bits(small ? u * 0x1p23f : u), whole = (bits - 0x3f3504f3) >> 23;
@@ -177,14 +178,14 @@ INLINE float tanh_of(float x) {
     return copysignf(y < 0.625f ? near : far, x);
 }
 
-/* The cross entropy of a label with the logit x among others, the sum of whose exp(x - top) is given. Double keeps the
- * digits of a difference of large logarithms, and of a small loss: the others are not absorbed by the label's 1. */
+/* The cross entropy of a label with the logit x; others is the sum of exp(x - top) over the other classes. Double keeps
+ * the digits of a difference of large logarithms, and of a small loss: the others are not absorbed by the label's 1. */
 INLINE float loss_of(float x, float top, float others) {
     const double own = (double)x - (double)top;
     return (float)(log((double)others + exp(own)) - own);
 }
 
-/* Element-wise kernels, whose result may have the memory of an operand. */
+/* Element-wise kernels, whose result may overwrite an operand. */
 #define UNARY(name, expression)                                                                                        \
     KERNEL(name, REAL *out, const REAL *xs, int64_t count) {                                                           \
         LOOP for (int64_t i = 0; i < count; i++) {                                                                     \

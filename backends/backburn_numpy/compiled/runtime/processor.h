@@ -1,6 +1,6 @@
 /* The instructions of an x86-64 processor that the system lets programs use.
  *
- * Not __builtin_cpu_supports: it reads what the compiler's own library finds out, and zig's finds out nothing.
+ * Not __builtin_cpu_supports: it reads what the compiler's library has detected, and zig's detects nothing.
  */
 #ifndef BACKBURN_PROCESSOR_H
 #define BACKBURN_PROCESSOR_H

@@ -1,4 +1,4 @@
-/* Vectors as wide as the processor's, for sums that must stay in registers and whose order the source decides: compilers
+/* Vectors as wide as the processor's, for sums that must stay in registers and whose order the source fixes: compilers
  * reduce loops in different orders. */
 #ifndef BACKBURN_SIMD_H
 #define BACKBURN_SIMD_H
@@ -24,7 +24,7 @@ typedef VECTOR(double, LANES / 2) Wide; /* as many bytes as Lanes */
 typedef VECTOR(int32_t, LANES) Ints;
 typedef VECTOR(int64_t, LANES / 2) WideInts;
 
-/* An instruction for vectors of all lanes, by the end of its name. */
+/* The intrinsic for vectors of all lanes with this suffix. */
 #if defined(__AVX512F__)
 #define ALL_LANES(name) _mm512_##name
 #elif defined(__AVX__)
@@ -45,7 +45,7 @@ INLINE Wide load_wide(const double *x) {
     return some;
 }
 
-/* The first n elements, fewer than lanes, and others in the lanes after them. */
+/* The first n elements, fewer than there are lanes, and `others` in the remaining lanes. */
 INLINE Lanes load_some(const float *x, int64_t n, float others) {
 #if defined(__AVX512F__)
     return (Lanes)_mm512_mask_loadu_ps(_mm512_set1_ps(others), (__mmask16)((1u << n) - 1u), x);
@@ -94,7 +94,7 @@ INLINE void store_some(float *out, int64_t n, Lanes x) {
 #endif
 }
 
-/* A vector of which only the first n lanes are not 0. */
+/* x with 0 in all but the first n lanes. */
 INLINE Wide low_lanes(Wide x, int64_t n) {
     double all[sizeof x / sizeof(double)];
     memcpy(all, &x, sizeof x);
@@ -140,7 +140,7 @@ INLINE Wide high_half(Lanes x) {
     return widen(halves[1]);
 }
 
-/* A vector with each n lanes in place of the n beside them. */
+/* x with adjacent groups of n lanes exchanged. */
 INLINE Lanes swapped(Lanes x, int n) {
 #if defined(__AVX512F__)
     if (n == 8) return (Lanes)_mm512_shuffle_f32x4((__m512)x, (__m512)x, 0x4e);
@@ -157,7 +157,7 @@ INLINE Lanes swapped(Lanes x, int n) {
 #endif
 }
 
-/* Defines the lanes of a vector joined: each with the one half of them further on, until one is left. */
+/* Defines a function that joins the lanes of a vector: each with the one half of them further on, until one is left. */
 #define JOIN_STEP(n, several, joined)                                                                                  \
     if (n <= LANES / 2 && n >= (int)(sizeof x[0] / sizeof(float))) {                                                   \
         const several y = (several)swapped((Lanes)x, n);                                                               \
@@ -174,16 +174,16 @@ INLINE Lanes swapped(Lanes x, int n) {
 JOIN_LANES(sum_of_wide, double, Wide, x + y)
 INLINE double sum_of_lanes(Lanes x) { return sum_of_wide(low_half(x) + high_half(x)); }
 
-/* A loop that Clang would unroll: what it does first takes longer than short rows do. */
+/* Keeps Clang from unrolling a loop: its setup takes longer than short rows do. */
 #if defined(__clang__)
 #define AS_IT_IS _Pragma("clang loop unroll(disable)")
 #else
 #define AS_IT_IS
 #endif
 
-/* Does something with vectors of as many elements as size, from the one at start to the one before stop. The index of the
- * first is i; turn, 0 or 1, tells which of two sums to add it to, so that none waits for the one before it. AT loads it,
- * and others in place of what is missing in the last one. */
+/* Runs statements for vectors of `size` elements, from start to stop - 1. i is the index of the first element; turn, 0
+ * or 1, tells which of two sums to add to, so that no addition waits for the one before it. AT loads the vector, with
+ * `others` in place of elements missing in the last one. */
 #define BY_VECTORS(size, start, stop, ...)                                                                             \
     {                                                                                                                  \
         const int64_t end = stop;                                                                                      \
@@ -203,8 +203,8 @@ INLINE double sum_of_lanes(Lanes x) { return sum_of_wide(low_half(x) + high_half
 #define WIDE_AT(x, others) (whole ? load_wide(x + i) : load_some_wide(x + i, end - i, others))
 #define WIDENED_AT(x, others) (whole ? load_widened(x + i) : low_half(load_some(x + i, end - i, others)))
 
-/* The number of two lanes that is better, larger or smaller; the second, if it is as good or one is NaN: as instructions of
- * x86 have it. And the best of all lanes. */
+/* The better number of two lanes, the larger or the smaller; the second if they are equal or one is NaN, as in x86's
+ * instructions. And the best of all lanes. */
 #if defined(__SSE2__)
 #define CHOICE(name, better, instruction)                                                                              \
     INLINE Lanes name##_lanes(Lanes x, Lanes y) { return (Lanes)ALL_LANES(instruction##_ps)(x, y); }                   \
@@ -261,7 +261,7 @@ INLINE Wide nan_of_wide(Wide x, Wide y, Wide other) {
 #endif
 }
 
-/* Defines the best number of a row, least if it has none, and tells whether it has a NaN. 0 is as good as -0. */
+/* Defines a function for the best number of a row, `least` if it has none, and whether it has a NaN. 0 equals -0. */
 #define EXTREME(type, several, nans_of_several, at, name, better, best, least)                                         \
     INLINE type name(const type *restrict x, int64_t width, int *unordered) {                                          \
         several some[2] = {(several){0} + (type)least, (several){0} + (type)least};                                    \
@@ -273,7 +273,7 @@ INLINE Wide nan_of_wide(Wide x, Wide y, Wide other) {
     }
 
 #if defined(__SSE2__)
-/* A vector of 16 bytes each from places as many bytes apart. */
+/* A vector of parts of 16 bytes that are `stride` bytes apart. */
 INLINE VECTOR(float, LANES) load_parts(const void *x, int64_t stride) {
     const char *at = x;
 #define PART(n) _mm_loadu_ps((const float *)(at + n * stride))
@@ -289,7 +289,7 @@ INLINE VECTOR(float, LANES) load_parts(const void *x, int64_t stride) {
 }
 #endif
 
-/* Of as many rows as there are lanes, width apart, the first 16 bytes: a vector for each column of them. */
+/* The first 16 bytes of rows, one row per lane, width apart, as a vector for each column. */
 INLINE void load_columns(Lanes *columns, const float *x, int64_t width) {
 #if defined(__SSE2__)
     const int64_t stride = 4 * width * (int64_t)sizeof *x;
@@ -321,7 +321,7 @@ INLINE void load_columns_wide(Wide *columns, const double *x, int64_t width) {
 
 #define STORE(out, x) (whole ? store_lanes(out + i, x) : store_some(out + i, end - i, x))
 
-/* The sum of fewer floats than lose digits. */
+/* The sum of floats, too few to lose digits. */
 INLINE double sum_of_floats(const float *restrict x, int64_t start, int64_t stop) {
     Lanes sums[2] = {0};
     BY_VECTORS(LANES, start, stop, sums[turn] += AT(x, 0.0f);)

@@ -37,7 +37,7 @@ EXPORT int backburn_pool_reset(void) { return 0; }
 #define RELAX() ((void)0)
 #endif
 
-/* Written by the caller that holds the pool, only while it is closed and no worker is active. */
+/* Written by the caller that holds the pool, only while no job is open and no worker is active. */
 static struct {
     Task *task;
     const void *context;

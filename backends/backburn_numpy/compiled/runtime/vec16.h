@@ -1,5 +1,5 @@
-/* 16 numbers at a time, as vector extensions: compilers split them into what the processor has, and the order of sums is
- * the same on all. */
+/* 16 numbers at a time, as vector extensions: compilers split them into what the processor has, and the order of sums
+ * is the same on all. */
 #ifndef BACKBURN_VEC16_H
 #define BACKBURN_VEC16_H
 

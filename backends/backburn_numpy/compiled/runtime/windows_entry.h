@@ -1,4 +1,5 @@
-/* What Windows calls when it loads a library, in place of the C library's, whose start is several times as long. */
+/* The entry point that Windows calls when it loads a library, in place of the C library's, which is several times as
+ * long. */
 #ifndef BACKBURN_START_H
 #define BACKBURN_START_H
 

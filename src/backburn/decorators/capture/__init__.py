@@ -1,1 +1,1 @@
-"""Recorded programs: what a capturing backend offers, the recorder of ``Capture``, and the fusion of its steps."""
+"""The decorator ``Capture``, which records steps of any backend."""

@@ -1,8 +1,8 @@
 """``Capture``: steps of any backend recorded as a list of calls, and replayed without the Python code that led to them.
 
 A replay skips the Python code of dispatch, differentiation and optimizers: one generated function calls the wrapped
-backend's operations one after the other. Operations whose operands never change have been computed once, unused ones
-are left out, and what is left is compiled (:mod:`backburn.programs.compiling`).
+backend's operations one after the other. Operations whose operands never change are computed once, unused ones
+are left out, and the rest is compiled (:mod:`backburn.programs.compiling`).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from backburn.programs.passes.in_place import Donated
 class Capture(Wrapper):
     """A backend that records: :func:`backburn.capture` replays steps on it, whatever backend is ``wrapped``.
 
-    A replay makes the calls that the step made of the wrapped backend, without the time that dispatch, differentiation
-    and optimizers take in Python; where tensors are small, that is most of the time. Element-wise calls on 4,096
-    elements and more that follow from one another are joined (``fuse``), which may round differently; with
-    ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay is bitwise equal to the step.
-    Small products of a loop's steps are joined, too. Other calls cost a little more than those of the wrapped backend.
+    A replay repeats the step's calls of the wrapped backend, without the time that dispatch, differentiation and
+    optimizers take in Python; where tensors are small, that is most of the time. Chains of element-wise calls on 4,096
+    elements and more are joined (``fuse``), and so are small matrix products of a loop's steps, which may round
+    differently; with ``join=False``, as in ``capture(numpy, join=false)``, they are not, and a replay is bitwise equal
+    to the step. Unrecorded calls take slightly longer than on the wrapped backend.
 
     Around a backend that records by itself and has ``compile``, as in ``capture(cupy)``, calls are joined, and that
-    backend records what is left. Raises :class:`SpecError` around any other that records by itself.
+    backend records the result. Raises :class:`SpecError` around any other that records by itself.
 
         >>> import backburn as bb
         >>> train = bb.capture(lambda state, x: (state + x, state * x))
@@ -66,7 +66,7 @@ class Capture(Wrapper):
     name: ClassVar[str] = "capture"
 
     def __init__(self, wrapped: Any, join: bool = True) -> None:
-        """Around a backend, which stays as it is."""
+        """Wrap a backend, which is not changed."""
         super().__init__(wrapped)
         if not isinstance(join, bool):
             raise SpecError(f"capture: join is true or false, not {join!r}")
@@ -97,7 +97,7 @@ class Capture(Wrapper):
         return function(*operands, **attributes)
 
     def select(self, x: Any, /, axis: int, index: int) -> Any:
-        """An entry, recorded as a slice and a reshape, which lists and rewritten loops know."""
+        """An entry, recorded as a slice and a reshape, which the passes over lists and loops recognize."""
         return OPERATIONS["select"].body(self, x, axis, index)
 
     def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
@@ -126,17 +126,17 @@ class _Tape:
         #: The context of each call: a backend that records by itself must not record it yet.
         self._unrecorded: Any = partial(scoped, RECORDING_STEP, None) if k.capabilities.capture else nullcontext
         self.recording = recording
-        #: Whether products with ones are left out: what multiplies matrices rounds as they lie in memory.
+        #: Whether products with ones are left out; matrix products of their operands may round differently, by layout.
         self._omits_ones = joins
         self.calls: list[Call] = []
         self._known: dict[int, Variable] = {}
         #: The primitives of the variables, held weakly, so that a recording takes no more memory than the step does.
         self._primitives: dict[int, Any] = {}
-        #: The results of recorded calls, by what was called.
+        #: The results of recorded calls, by operation and operands.
         self._results: dict[Any, Any] = {}
-        #: Gradients of gathered rows that are constants: the calls that made them, by the identity of their results.
+        #: Calls of ``take_backward`` with constant results, by the ids of these.
         self.gathered: dict[int, Call] = {}
-        #: The numbers that calls were given, by place.
+        #: The replayed numbers that calls were given, by place.
         self.numbers: dict[int, float] = {}
         self._count = count()
 
@@ -167,7 +167,7 @@ class _Tape:
             self._check_constant(*operands)
         elif (entry := OPERATIONS.get(name)) and (entry.shape is None or entry.results[0] == "host"):
             raise self.reads(name)
-        if len(operands) > (at := _donate_at(name)):  # a decorator may give it by its place
+        if len(operands) > (at := _donate_at(name)):  # a decorator may pass it by position
             operands, attributes = operands[:at], {**attributes, "donate": operands[at]}
         given: list[Any] = []
         values: list[Any] = []
@@ -187,8 +187,8 @@ class _Tape:
         options: dict[str, Any] = {}
         is_donated = False
         if attributes:
-            # A replay does not write over what it was given: something else of the step may read that. It does where a
-            # part of the state is given to one call alone: see `donated_parts`.
+            # A replay does not overwrite operands, which other calls may read, except for a part of the state that
+            # only one call reads: see `donated_parts`.
             is_donated = name == "index_copy" and attributes.get("donate", False)
             attributes = {n: x for n, x in attributes.items() if n != "donate"}
             options = {n: self.operand(x) for n, x in attributes.items()}
@@ -207,7 +207,7 @@ class _Tape:
             result = function(*values, **attributes)
         is_one = not isinstance(result, list | tuple)
         found = [result] if is_one else [*result]
-        # An operand that is a constant stays one as a result: the velocity of plain SGD is the gradient itself.
+        # A constant operand that is returned stays a constant: the velocity of plain SGD is the gradient itself.
         constants = {id(x) for place in given for x in (place if place.__class__ is list else (place,))}
         news = [id(x) not in self._known and id(x) not in constants for x in found]
         if differs and any(news):
@@ -221,7 +221,7 @@ class _Tape:
         return result
 
     def _times_one(self, places: Sequence[Any], values: Sequence[Any]) -> Any | None:
-        """A variable's primitive that is multiplied by ones, as the gradient of a sum is; None for other products."""
+        """The variable's primitive in a product with ones, as in the gradient of a sum; None for other products."""
         for i in range(2):
             x, y = values[i], values[1 - i]
             if places[i].__class__ is not Variable or varies(places[1 - i]):
@@ -233,19 +233,19 @@ class _Tape:
         return None
 
     def reads(self, name: str) -> CaptureError:
-        """The error of an operation that makes the step impossible to record."""
+        """The error for an operation that cannot be recorded."""
         words = f"{name} reads values on the host, or has a shape that depends on them"
         return self.recording.refuse(CaptureError(words))
 
     def refuse_from_elsewhere(self, operands: Sequence[Any]) -> None:
-        """Refuse the recording if a thread whose calls are not recorded computes with what differs between replays."""
+        """Refuse the recording if another thread, which is not recorded, uses values that differ between replays."""
         if any(varies(self.operand(x)) for x in operands):
             self.recording.refuse(CaptureError("it computes in another thread, whose calls are not recorded"))
 
     def held(self) -> str:
-        """A result of the run that something still refers to, such as "float32[2]"; empty if there is none."""
+        """A result of the run that is still referred to, such as "float32[2]", or an empty string."""
         if self._held():
-            gc.collect()  # which may be parts of cycles
+            gc.collect()  # some may only be parts of cycles
         return next((f"{v.dtype}{list(v.shape)}" for v in self._held()), "")
 
     def _held(self) -> list[Variable]:
@@ -253,8 +253,8 @@ class _Tape:
 
     def _check_constant(self, array: Any) -> None:
         if contents(array) not in self.recording.host_constants:
-            words = f"({array.dtype}{list(array.shape)}) that it did not bring in the call before"
-            error = CaptureError(f"from_numpy brings values from the host {words}: pass what changes in the batch")
+            words = f"({array.dtype}{list(array.shape)}) that differ from those of the call before"
+            error = CaptureError(f"from_numpy copies values from the host {words}: pass what changes in the batch")
             raise self.recording.refuse(error)
 
 
@@ -274,11 +274,11 @@ def _tape_for(operands: Sequence[Any]) -> _Tape | None:
 
 
 def _record(k: Any, step: Step, state: Sequence[Any], inputs: Sequence[Any], joins: bool) -> Executable:
-    """Record one run of a step on copies of these, and compile the calls of ``k``."""
+    """Record one run of a step on copies of its arguments, and compile its calls of ``k``."""
     recording = RECORDING_STEP.get()
     assert recording is not None
     tape = _Tape(k, recording, joins)
-    # Copies, since one primitive may be given in several places, and differ there at the next replay.
+    # Copies: one primitive may be given as several arguments, which may differ at the next replay.
     given = [[copy_primitive(k, x) for x in primitives] for primitives in (state, inputs)]
     of_state, of_inputs = ([tape.variable(x) for x in primitives] for primitives in given)
     _TAPES.append(tape)
@@ -303,12 +303,12 @@ def _record(k: Any, step: Step, state: Sequence[Any], inputs: Sequence[Any], joi
 def _recorded_again(
     k: Any, compiled: CompiledProgram, tape: _Tape, state: Sequence[Any], inputs: Sequence[Any]
 ) -> Executable:
-    """A compiled program as a step that ``k`` records by itself; it runs once before, as every step does."""
+    """A compiled program as a step that ``k`` records by itself; it first runs once unrecorded, as every step does."""
     run = compiled.source.run
     with scoped(RECORDING_STEP, None):
         plain = {place: plain_number(x) for place, x in tape.numbers.items()}
         run(*([copy_primitive(k, x) for x in primitives] for primitives in (state, inputs)), plain)
-    # The numbers of the calls that are left are bound where the backend takes them, or else the recording is refused.
+    # The backend has to bind the numbers of the remaining calls again, or else the recording is refused.
     given = [[call.operands, [*call.attributes.values()]] for call in compiled.program.calls]
     tape.recording.bound -= {x.place for x in numbers_in(given)}
 
@@ -323,7 +323,7 @@ def _recorded_again(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """A context in which the many objects of a recording do not make the collector look through all others."""
+    """A context without garbage collection, which the many objects of a recording would trigger."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -335,13 +335,13 @@ def _uncollected() -> Iterator[None]:
 
 @cache
 def _donate_at(name: str) -> int:
-    """The place of the attribute ``donate`` among an operation's parameters; a large number if it has none."""
+    """The position of the attribute ``donate`` among an operation's parameters; a large number if it has none."""
     parameters = [*OPERATIONS[name].parameters] if name in OPERATIONS else []
     return parameters.index("donate") if "donate" in parameters else 1 << 30
 
 
 def _weak(x: Any, forget: Callable[[Any], None] | None = None) -> Callable[[], Any]:
-    """A weak reference, or another function that returns ``x`` where its type has none."""
+    """A weak reference, or a function that returns ``x`` if its type does not support them."""
     try:
         return ref(x, forget)
     except TypeError:
@@ -360,7 +360,7 @@ def _key(value: Any) -> Any:
 
 
 def plain_number(value: Any) -> Any:
-    """The value of a number that changes, of an ordinary class, for which backends look; anything else as it is."""
+    """The value of a replayed number as a plain float or int, which backends check for; anything else unchanged."""
     if isinstance(value, ReplayedFloat):
         return float(value)
     if isinstance(value, ReplayedInt):

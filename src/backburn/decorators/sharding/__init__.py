@@ -1,4 +1,4 @@
-"""Shards of tensors: the decorator ``Sharded``, its primitives, and the rules that say what is cut with what."""
+"""Shards of tensors: the decorator ``Sharded``, its primitives, and the rules that say what is cut together."""
 
 from backburn.decorators.sharding import families, operations  # noqa: F401 - attach rules, and methods
 from backburn.decorators.sharding.creation import created_in_parts

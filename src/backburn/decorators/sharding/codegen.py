@@ -1,9 +1,8 @@
-"""The source code that ``Sharded`` generates for each operation: its calls that were computed before, by routes.
+"""The source code that ``Sharded`` generates for each operation, which repeats known calls by routes.
 
-How a call is computed shard by shard depends on the shapes and placements of its operands and on its attributes alone.
-The first call of a kind goes through the rules (:mod:`backburn.decorators.sharding.operations`) and leaves a
-:class:`Route`, which later ones take. All names in the code but those of operands and attributes begin with an
-underscore.
+How a call is computed shard by shard depends only on the shapes and placements of its operands and on its attributes.
+The first such call applies the rules (:mod:`backburn.decorators.sharding.operations`) and stores a :class:`Route`,
+which later ones take. All names in the code but those of operands and attributes begin with an underscore.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from backburn.decorators.sharding.creation import CONSTANTS, CREATED, DRAWS, cre
 from backburn.decorators.sharding.shards import Cuts, Shards
 from backburn.ops.table import Operation
 
-#: The number of routes that a level keeps; one more, and it forgets all.
+#: The most routes that a level keeps; to add one more it forgets all.
 MOST_ROUTES = 4096
 
 
@@ -61,7 +60,7 @@ def source(entry: Operation, elementwise: bool) -> str:
         lines += _elementwise(entry, attributes)
     given = f"self, ({', '.join(operands)},), {{{options}}}"
     key = ", ".join([repr(name), *(_key_of(x, x in entry.lists) for x in operands), *attributes])
-    if "Q" in entry.kinds or "quantize" in name:  # schemes decide
+    if "Q" in entry.kinds or "quantize" in name:  # quantization schemes decide
         key += "".join(f", {'_dtypes' if x in entry.lists else '_dtype'}(self, {x})" for x in operands)
     lines.append(f"    _key = ({key})")
     lines += [
@@ -107,7 +106,7 @@ def _signature(entry: Operation) -> str:
 
 
 def _each(names: Sequence[str], call: str, columns: list[str]) -> str:
-    """The list of a function's results for each row of ``columns``, of which ``names`` are the entries."""
+    """The list of a function's results for each row of ``columns``, whose entries are ``names``."""
     if ", ".join(names) == call:
         return f"list(map(_function, {', '.join(columns)}))"
     rows = f"zip({', '.join(columns)})" if len(columns) > 1 else columns[0]

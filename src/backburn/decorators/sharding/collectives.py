@@ -1,12 +1,12 @@
-"""Collectives of a level: what all shards have together, from the parts that each process has.
+"""Collectives of a level: joins and sums over all shards, of the parts that each process has.
 
-Their results are bitwise those of one process with all shards: joins move elements, and sums add in the order of
-:mod:`backburn.decorators.sharding.trees`, by the inner backend's own ``add``. Parts may themselves be ``Shards`` of the
-levels inside. Then processes with the same place inside exchange arrays of the innermost backend, the leaves, after all
-shards have agreed on how the parts are cut inside (:func:`alike`).
+Results are bitwise equal to those of one process with all shards: joins move elements, and sums add in the order of
+:mod:`backburn.decorators.sharding.trees` with the inner backend's ``add``. Parts may themselves be ``Shards`` of the
+levels inside. Then all shards first agree on how the parts are cut inside (:func:`alike`), and processes at the same
+position inside exchange arrays of the innermost backend, the leaves.
 
-Kernels may round differently for other layouts in memory. So results lie there as they arrive from other processes, in
-the order of their elements (:func:`dense`), where nothing has been sent, too.
+Kernels may round differently for other memory layouts. So results are C-contiguous (:func:`dense`), as received ones
+are, even where nothing was sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, 
 from backburn.decorators.sharding.trees import Node, node_sum, root, subtrees
 from backburn.ops.bodies.slicing import slice_axis
 
-#: The bytes of an addend up to which every process adds all of it: one exchange takes less time than two.
+#: Addends of at most this many bytes are added whole by every process: one exchange takes less time than two.
 WHOLE_SUM = 16 << 10
 
 
@@ -94,17 +94,17 @@ def columns(parts: Sequence[Any]) -> list[tuple[Any, ...]]:
     return list(zip(*map(leaves, parts), strict=True))
 
 
-# ---- what processes have ----
+# ---- layouts over processes ----
 
 
 def of_processes(level: Any, cuts: Cuts) -> Cuts:
-    """The lengths of what each process has of an axis that is cut."""
+    """The length of a cut axis in each process."""
     each = len(level.own)
     return tuple(sum(cuts[i : i + each]) for i in range(0, level.size, each))
 
 
 def dense(x: Any) -> Any:
-    """A primitive whose arrays lie as those that have been received do, where their library has orders."""
+    """A primitive with C-contiguous arrays, as received ones are, where their library has memory orders."""
     if x.__class__ is Shards:
         return Shards([dense(p) for p in x.parts], x.axis, x.cuts, x.shape, x.mesh_axis)
     flags = getattr(x, "flags", None)
@@ -116,7 +116,7 @@ def _joined_leaf(k: Any, parts: Sequence[Any], axis: int) -> Any:
 
 
 def split(level: Any, x: Any, axis: int, cuts: Cuts) -> list[Any]:
-    """The parts of this process's shards, of what it has of an axis."""
+    """This process's range of an axis, split into the parts of its shards."""
     own = level.mine(cuts)
     if len(own) == 1:
         return [dense(x)]
@@ -130,7 +130,7 @@ def _parts_of_whole(level: Any, x: Any, axis: int, cuts: Cuts) -> list[Any]:
 
 
 def is_leading(shape: Shape, axis: int) -> bool:
-    """Whether ranges along an axis lie one after the other in memory."""
+    """Whether ranges along an axis are contiguous in memory."""
     return math.prod(shape[:axis]) == 1
 
 
@@ -138,7 +138,7 @@ def is_leading(shape: Shape, axis: int) -> bool:
 
 
 def joined(level: Any, parts: list[Any], axis: int, cuts: Cuts) -> Any:
-    """The inner primitive whose parts along ``axis`` the shards have."""
+    """The inner primitive that joins the parts of all shards along ``axis``."""
     if level.below is None and level.communicator.size == 1:
         return dense(level.wrapped.concat(parts, axis))
     parts = alike(level, parts, axis)
@@ -166,7 +166,7 @@ def _joined_column(level: Any, column: Sequence[Any], axis: int, cuts: Cuts) -> 
 
 
 def joined_quantized(level: Any, parts: list[Any], axis: int) -> Any:
-    """The quantized primitive whose parts along ``axis`` the shards have; whole on the levels inside.
+    """The quantized primitive that joins the parts of all shards along ``axis``; whole on the levels inside.
 
     Processes exchange the parts' integers, steps and zero points on the host.
     """
@@ -224,7 +224,7 @@ def _steps(size: int, processes: int) -> tuple[tuple[int, int], ...]:
 
 
 def root_sum(level: Any, found: Sequence[Sequence[Any]]) -> Any:
-    """The sum of all shards' addends, of the sums of each process's nodes."""
+    """The sum of all shards' addends, from the sums of each process's nodes."""
     nodes = nodes_of_processes(level.size, level.communicator.size)
     known = {n: x for own, values in zip(nodes, found, strict=True) for n, x in zip(own, values, strict=True)}
     return node_sum(root(level.size), known, level.size, level.leaf_backend.add)
@@ -245,7 +245,7 @@ def _total_of_column(level: Any, column: Sequence[Any]) -> Any:
             comm.all_reduce(buffer)
             return comm.from_buffer(k, buffer)
     sends = [comm.to_buffer(k, x) for x in sums]
-    if all(len(own) == 1 for own in nodes) and dtype.bits >= 32:  # the backend adds halves faster
+    if all(len(own) == 1 for own in nodes) and dtype.bits >= 32:  # the backend adds 16-bit floats faster
         found = comm.empty(k, shape, dtype)
         if comm.from_buffer(k, found) is found:
             sum_in_order(comm, k, sends[0].reshape(-1), found.reshape(-1), _steps(level.size, processes))
@@ -265,7 +265,7 @@ def _total_of_column(level: Any, column: Sequence[Any]) -> Any:
 
 
 def _gathered(level: Any, sends: Sequence[Any], shape: Shape, dtype: Any, nodes: Any) -> list[list[Any]]:
-    """The primitives of all processes' nodes, each of which every process gets."""
+    """The primitives of all processes' nodes, in every process."""
     k, comm = level.leaf_backend, level.communicator
     found: list[list[Any]] = [[] for _ in nodes]
     for i in range(max(map(len, nodes))):
@@ -279,9 +279,9 @@ def _gathered(level: Any, sends: Sequence[Any], shape: Shape, dtype: Any, nodes:
 
 
 def _exchanged(level: Any, send: Sequence[Sequence[Any]], shapes: Sequence[Sequence[Shape]], dtype: Any) -> Any:
-    """Primitives that each process sends to this one: ``send`` has a list of buffers for each process.
+    """The primitives received from each process; ``send`` has a list of buffers for each.
 
-    ``shapes`` are those of the buffers that arrive from each. They travel one after the other.
+    ``shapes`` are those of the buffers received from each. Buffers are exchanged one after the other.
     """
     k, comm = level.leaf_backend, level.communicator
     buffers = [[comm.empty(k, shape, dtype) for shape in row] for row in shapes]
@@ -295,7 +295,7 @@ def _exchanged(level: Any, send: Sequence[Sequence[Any]], shapes: Sequence[Seque
 
 
 def scattered(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
-    """The part of each of this process's shards of a sum: what :func:`total` gives, cut along ``axis``."""
+    """The parts of this process's shards of a sum: the result of :func:`total`, cut along ``axis``."""
     comm = level.communicator
     if comm.size == 1 or x.total is not None:
         return _parts_of_whole(level, level.whole(x), axis, cuts)
@@ -336,7 +336,7 @@ def _range_of(level: Any, x: Any, axis: int, start: int, length: int) -> Any:
 
 
 def recut(level: Any, x: Shards, axis: int, cuts: Cuts) -> list[Any]:
-    """The parts of this process's shards of a primitive that is cut in another way."""
+    """The parts of this process's shards of a cut primitive that is to be cut in another way."""
     comm, old = level.communicator, x.axis
     assert old is not None
     if comm.size == 1:
@@ -371,7 +371,7 @@ def _recut_column(level: Any, column: Sequence[Any], old: tuple[int, Cuts], new:
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    """The intersection of two ranges, all by start and length; nothing is at the start of the first."""
+    """The intersection of two ranges, as start and length; if empty, at the start of the first."""
     start, stop = max(a[0], b[0]), min(a[0] + a[1], b[0] + b[1])
     return (start, stop - start) if stop > start else (a[0], 0)
 
@@ -380,12 +380,12 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 
 
 def agreed(level: Any, compute: Callable[[], Any]) -> Any:
-    """The result of ``compute``; where it raises an error in some processes, that of the first of them in all."""
+    """The result of ``compute``; if it raises in some processes, all raise the error of the first of them."""
     error: Exception | None = None
     found = None
     try:
         found = compute()
-    except Exception as raised:  # backends raise what their libraries do, and callers say what it means
+    except Exception as raised:  # backends raise errors of their libraries, which callers explain
         error = raised
     comm = level.communicator
     raised_by = comm.gather_objects(None if error is None else _as_words(error))
@@ -399,9 +399,9 @@ def agreed(level: Any, compute: Callable[[], Any]) -> Any:
 
 
 def _as_words(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:
-    """The class and arguments of an error, as they can be sent to other processes."""
+    """The class and arguments of an error, in a form that can be sent to other processes."""
     try:
         pickle.loads(pickle.dumps((type(error), error.args)))
-    except Exception:  # a class or an argument of a library that cannot be sent
+    except Exception:  # the class or an argument cannot be pickled
         return RuntimeError, (f"{type(error).__name__}: {error}",)
     return type(error), error.args

@@ -1,4 +1,4 @@
-"""Creation in parts: constants and random draws; no shard makes more than its part."""
+"""Creation in parts: constants and random draws, of which each shard computes only its part."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DRAWS = frozenset({"random_bits", "uniform", "integers", "bernoulli", "normal"})
 def created_in_parts(placement: Mapping[str, int]) -> Block[Any]:
     """New tensors within the block are cut over mesh axes, along the axes that ``placement`` maps their names to.
 
-    Each shard fills or draws its part alone, and the values are those of the whole: no process needs memory for all of
-    a model that is initialized. It is a context manager and a decorator. Tensors with fewer axes stay whole, as do
-    those from the host, ranges and permutations; a draw that is cut along another axis than the first is drawn whole,
-    and cut then. Raises :class:`ArgumentError` for an axis that is not a number from 0 on.
+    Each shard fills or draws only its part, with the values of the whole: no process needs memory for a whole new
+    model. It is a context manager and a decorator. Tensors with fewer axes stay whole, as do those from the host,
+    ranges and permutations; draws that are cut along an axis other than the first are drawn whole, then cut. Raises
+    :class:`ArgumentError` for an axis that is not a number from 0 on.
 
         >>> import backburn as bb
         >>> from backburn import nn
@@ -65,7 +65,7 @@ def create(level: Any, name: str, attributes: dict[str, Any]) -> Any:
 
 def draw(k: Any, name: str, attributes: dict[str, Any], first: int, shape: Shape) -> Any:
     """The elements of a draw from number ``first`` on, in ``shape``."""
-    pair = first % 2 if name == "normal" else 0  # two normal numbers have words in common
+    pair = first % 2 if name == "normal" else 0  # normal numbers are drawn in pairs
     words = draws(name, (first - pair,), attributes.get("dtype", float32))
     given = {**attributes, "offset": attributes["offset"] + words}
     del given["shape"]

@@ -37,9 +37,9 @@ from backburn.ops.table import Operation
 
 T = TypeVar("T")
 
-#: Where tensors of the host may go when they arrive.
+#: How tensors from the host may be placed.
 INPUTS = ("whole", "first", "last", "addends")
-#: The operations with errors that depend on values, which processes agree on where their shards' values differ.
+#: The operations with errors that depend on values: processes agree on the error, for their shards' values differ.
 RAISING = frozenset(
     {
         *("take", "take_backward", "take_along_axis", "take_along_axis_backward", "embedding"),
@@ -51,36 +51,36 @@ RAISING = frozenset(
         *("eig", "eigvals"),
     }
 )
-#: By how much the cut axis is longer when shape rules are asked where results have it.
+#: By how much the cut axis is lengthened to find it in results, by shape rules.
 LONGER = 1
 
 
 class GatherWarning(UserWarning):
-    """``Sharded`` computes an operation on whole operands, for it has no rule for operands that are cut as they are."""
+    """``Sharded`` computes an operation on whole operands: it has no rule for the way they are cut."""
 
 
 class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
-    """``inner`` on the shards of one mesh axis: primitives appear whole and may be in parts.
+    """A backend on the shards of one mesh axis: primitives appear whole and may be in parts.
 
     The only option without a fixed name is the mesh axis with its number of shards, as in
-    ``sharded(numpy, dp=4)``; several axes are levels inside one another, ``sharded(sharded(numpy, tp=2), dp=4)``, and
+    ``sharded(numpy, dp=4)``; several axes are nested levels, ``sharded(sharded(numpy, tp=2), dp=4)``, and
     ``autodiff``, ``forward`` and ``capture`` go around them. A primitive is an inner one, which all shards have, or
-    :class:`Shards`, cut along an axis or the addends of a sum (:meth:`cut`). Results are those of ``inner`` on whole
-    operands, but for the rounding of sums and products. An operation is computed shard by shard where a rule allows it,
-    else by its default body, else on gathered operands, for which ``on_fallback`` (``"warn"``, ``"error"`` or
-    ``"allow"``) makes a :class:`GatherWarning`, an error, or nothing. ``inputs`` says how tensors arrive from the host:
-    ``"whole"``, cut along the ``"first"`` or ``"last"`` axis, or as ``"addends"``.
+    :class:`Shards`, cut along an axis or the addends of a sum (:meth:`cut`). Results are those of the wrapped backend
+    on whole operands, but for the rounding of sums and products. An operation is computed shard by shard where a rule
+    allows it, else by its default body, else on gathered operands, which causes a :class:`GatherWarning`, an error or
+    nothing if ``on_fallback`` is ``"warn"``, ``"error"`` or ``"allow"``. ``inputs`` says how tensors from the host are
+    placed: ``"whole"``, cut along the ``"first"`` or ``"last"`` axis, or as ``"addends"``.
 
     All shards are in this process, unless ``comm`` names a communicator of several, as in
-    ``sharded(sharded(numpy, tp=2, comm=mpi), dp=4)``, which is for all levels of the mesh: their processes share the
-    shards (:func:`backburn.decorators.sharding.processes.share`), run the same program, and have bitwise equal results,
-    however many they are. ``deterministic=false`` lets the communicator choose the order of additions.
+    ``sharded(sharded(numpy, tp=2, comm=mpi), dp=4)``, for all levels of the mesh. The processes share the shards
+    (:func:`backburn.decorators.sharding.processes.share`), run the same program, and get bitwise equal results,
+    whatever their number. ``deterministic=false`` lets the communicator choose the order of additions.
     ``timeout`` and ``check`` are options of the communicator. An error of an operation that depends on values, such as
     an index out of range, is raised by all processes, if one raises it.
 
     Raises :class:`SpecError` for none or several mesh axes, a name that a level below has, a number of shards that is
-    no positive integer, another word for an option, communicators that differ between levels, and around a backend that
-    differentiates; and when shards are first computed for a mesh that the processes cannot share.
+    not a positive integer, an invalid option, options of the mesh that differ between levels, and a backend that
+    differentiates; and when shards are first computed, for a mesh that the processes cannot share.
 
         >>> from backburn_numpy import NumpyBackend
         >>> k = Sharded(NumpyBackend(), dp=2)
@@ -93,7 +93,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
 
     name = "sharded"
     mesh_axis: str
-    #: The options that are for all levels of the mesh, where they are given.
+    #: The options for all levels of the mesh that are given.
     of_mesh: dict[str, Any]
 
     def __init__(
@@ -108,7 +108,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         check: bool | None = None,
         **mesh: int,
     ) -> None:
-        """Around a backend, which stays as it is."""
+        """Wrap a backend, which is not changed."""
         if not is_backend(wrapped):
             raise no_backend("Sharded", wrapped)
         if is_autodiff(wrapped):
@@ -147,7 +147,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         given = {name: value for name, value in self._given.items() if value is not None}
         for name, value in (below[0].of_mesh if below else {}).items():
             if given.setdefault(name, value) != value:
-                raise SpecError(f"sharded: {name} is for all levels, and is {given[name]!r} and {value!r}")
+                raise SpecError(f"sharded: {name} is for all levels, but given as {given[name]!r} and {value!r}")
         for name in ("deterministic", "check"):
             if not isinstance(given.get(name, True), bool):
                 raise SpecError(f"sharded: {name} is true or false, not {given[name]!r}")
@@ -171,7 +171,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
 
     @cached_property
     def own(self) -> range:
-        """The numbers of the shards that this process has."""
+        """The numbers of this process's shards."""
         return self._share("own")
 
     def _share(self, name: str) -> Any:
@@ -188,7 +188,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
 
     @cached_property
     def open_buckets(self) -> OpenBuckets:
-        """The gradients that wait for others to be sent with."""
+        """The gradients that wait to be sent together."""
         return OpenBuckets(self)
 
     @cached_property
@@ -229,7 +229,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         """``x`` cut along an axis, into parts of the lengths ``cuts``, by default as equal as possible.
 
         Raises :class:`AxisError` for an axis that ``x`` does not have, and :class:`ArgumentError` for lengths that do
-        not make it up, or that part the blocks of a quantized tensor, which is cut between them.
+        not add up to its length, or that split blocks of a quantized tensor.
         """
         try:
             axis = check_axis(axis, len(x.shape))
@@ -246,7 +246,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
             )
         if not are_between(cuts, block):
             raise ArgumentError(
-                f"sharded: {list(cuts)} part the blocks of {block} of {dtype} along axis {axis} of {list(x.shape)}"
+                f"sharded: {list(cuts)} split the blocks of {block} of {dtype} along axis {axis} of {list(x.shape)}"
             )
         if self.size == 1:
             return self.whole(x)
@@ -285,11 +285,11 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         return collectives.joined(self, parts, axis, cuts)
 
     def mine(self, cuts: tuple[T, ...]) -> tuple[T, ...]:
-        """The entries of the shards of this process, of one entry for each shard."""
+        """The entries of this process's shards, from one entry per shard."""
         return cuts[self.own.start : self.own.stop]
 
     def parts(self, x: Any, axis: int | None, cuts: Cuts) -> list[Any]:
-        """The parts of this process's shards of a primitive that is to be cut so; the whole for an ``axis`` of None."""
+        """The parts of this process's shards of ``x`` cut along ``axis``, or the whole for None."""
         if axis is None:
             return [self.whole(x)] * len(self.own)
         if not self.is_cut(x):
@@ -342,9 +342,9 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
     # ---- operations ----
 
     def fuse(self, formula: Callable[..., Any], x: Any, /, *values: Any, donate: tuple[int, ...] = ()) -> Any:
-        """Compute an element-wise formula as the inner backend does: of whole operands, or of parts that are cut alike.
+        """Compute an element-wise formula by the inner backend's ``fuse``, on whole operands or on parts cut alike.
 
-        Parts may be views of one primitive, so that nothing of them is donated.
+        Parts may be views of one primitive, so they are not donated.
         """
         cut = [t for t in (x, *values) if self.is_cut(t)]
         if not cut:
@@ -447,7 +447,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         ]
 
     def on_whole(self, entry: Operation, operands: Sequence[Any], attributes: dict[str, Any]) -> Any:
-        """Compute an operation on whole operands, and say so."""
+        """Compute an operation on whole operands, and warn or raise as ``on_fallback`` says."""
         if self.on_fallback == "error":
             raise Unsupported(
                 f"{entry.name}: no rule of sharding of {entry.name} for {_placed(operands)}, and on_fallback is "
@@ -456,14 +456,14 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         if self.on_fallback == "warn":
             warnings.warn(
                 f"{entry.name}: no rule of sharding for {_placed(operands)}: every shard computes all of it; "
-                f"on_fallback=allow says that this is known",
+                f"on_fallback=allow accepts this silently",
                 GatherWarning,
                 stacklevel=stack_level(),
             )
         return getattr(self._inner, entry.name)(*map(self.gathered, operands), **attributes)
 
     def closed(self, x: Any) -> Any:
-        """An operand, or a list of them, with addends whose reduction has begun as their sums, whole or cut."""
+        """An operand, or a list of them; addends whose reduction has begun are replaced by their sums, whole or cut."""
         if x.__class__ is list or x.__class__ is tuple:
             return [self.closed(t) for t in x]
         if not self.is_cut(x) or x.axis is not None:
@@ -473,7 +473,7 @@ class Sharded(PlacesShards, DecoratorBase, Backend[Any, Any, Any, Any]):
         return x if x.total is None else x.total
 
     def gathered(self, x: Any, addends_only: bool = False) -> Any:
-        """An operand, or a list of them, as whole primitives; with ``addends_only`` only those in addends."""
+        """An operand, or a list of them, as whole primitives; with ``addends_only``, cut ones stay cut."""
         if x.__class__ is list or x.__class__ is tuple:
             return [self.gathered(t, addends_only) for t in x]
         return x if addends_only and self.is_cut(x) and x.axis is not None else self.whole(x)

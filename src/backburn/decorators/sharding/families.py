@@ -1,4 +1,4 @@
-"""Rules of sharding: operations by families, and the tables of those that belong to one."""
+"""Rules of sharding: families of operations, and tables of their members."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backburn.decorators.sharding.rules import (
     sharding,
 )
 
-# Along axes: running results, orders, Fourier transforms, normalized values, positions for each element.
+# Along axes: cumulative results, sorting, Fourier transforms, normalization, positions for each element.
 for name in (
     "prod_of_others", "mean", "var", "std", "median", "vector_norm", "logsumexp", "normalize", "quantile",
     "argmax", "argmin", "max_with_indices", "min_with_indices",
@@ -58,7 +58,7 @@ def one_hot(shapes: Shapes, index: int, cut: int, **_: Any) -> Plan:
 
 
 def over_steps(*together: int) -> Rule:
-    """The rule of a network over all steps: examples, on the last axis but one, are independent."""
+    """The rule of a recurrent network over all steps: examples, on the second to last axis, are independent."""
 
     def rule(shapes: Shapes, index: int, cut: int, **_: Any) -> Plan | None:
         if index not in together or cut != len(shapes[index]) - 2:
@@ -81,7 +81,7 @@ def normalization(main: int, sums: bool = False) -> Rule:
 
 
 def batch_norm(shapes: Shapes, index: int, cut: int, *, axis: int, **_: Any) -> Plan | None:
-    """Statistics are given: examples are independent, and channels have their own."""
+    """Statistics are given: examples are independent, and so are channels."""
     if index == 0 and cut != axis:
         return Plan((cut, *(None for _ in shapes[1:])), result=cut)
     channels = (axis, *(None if s is None else 0 for s in shapes[1:]))
@@ -89,7 +89,7 @@ def batch_norm(shapes: Shapes, index: int, cut: int, *, axis: int, **_: Any) -> 
 
 
 def batch_norm_training(shapes: Shapes, index: int, cut: int, *, axis: int, **_: Any) -> Plan | None:
-    """Channels are independent; statistics of cut examples are sums, of the body."""
+    """Channels are independent; for cut examples the body sums the statistics."""
     if index == 0 and cut != axis:
         return None
     return Plan((axis, *(None if s is None else 0 for s in shapes[1:])))
@@ -107,12 +107,12 @@ def ctc(*steps_first: int) -> Rule:
 
 
 def searchsorted(shapes: Shapes, index: int, cut: int, **_: Any) -> Plan | None:
-    """Values are searched for on their own in one row."""
+    """Values searched for in one row are independent."""
     return Plan((None, cut), result=cut) if index == 1 and len(shapes[0]) == 1 else None
 
 
 def isin(shapes: Shapes, index: int, cut: int, **_: Any) -> Plan | None:
-    """Elements are looked for in all values."""
+    """Elements are independent; each is looked for in all values."""
     return Plan((cut, None), result=cut) if index == 0 else None
 
 
@@ -124,7 +124,7 @@ def embedding(shapes: Shapes, index: int, cut: int, **_: Any) -> Plan | None:
 
 
 def whole_embedding(level: Any, table: Any, ids: Any, **attributes: Any) -> Any:
-    """Rows of a cut table for indices that all shards have: the table is joined, as a parameter before its use."""
+    """Rows of a cut table for whole indices: the table is joined, like a parameter before its use."""
     if not level.is_cut(table) or table.axis != 0 or level.is_cut(ids):
         return NotImplemented
     return level.wrapped.embedding(level.whole(table), ids, **attributes)

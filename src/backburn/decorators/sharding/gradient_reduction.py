@@ -1,8 +1,8 @@
-"""The reduction of gradients: they are summed over processes while a reverse pass computes others.
+"""The reduction of gradients over processes, while a reverse pass computes others.
 
-A gradient that is final waits in a :class:`Bucket` with others that are small, or has a separate one. A full bucket is
-sent without waiting; whoever first needs one of its gradients waits, and adds. Elements are added in the order of
-:mod:`backburn.decorators.sharding.trees` whatever is in a bucket: results are bitwise equal for all buckets.
+A final gradient is collected in a :class:`Bucket` with other small ones or, if it is large, has a separate one. A full
+bucket is sent without waiting; the first use of one of its gradients waits, and adds. Elements are added in the order
+of :mod:`backburn.decorators.sharding.trees`: results are bitwise equal for any buckets.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from backburn.decorators.sharding.rules import direct
 from backburn.decorators.sharding.shards import Cuts, Shape, Shards, even_cuts, starts_of
 from backburn.ops.bodies.slicing import slice_axis
 
-#: The bytes with which a bucket is full.
+#: The bytes at which a bucket is full.
 FULL = 4 << 20
-#: The bytes from which a gradient has a separate bucket: it is sent from where it is, others are copied together.
+#: The bytes from which a gradient has a separate bucket, and is sent without a copy; others are copied together.
 ALONE = 1 << 20
 
 
 class Column:
     """Arrays of the innermost backend that belong together in a bucket: the sums of this process's shards.
 
-    With ``axis`` None every process gets the whole sum, and adds ``lengths`` elements of it; else each gets a range
-    along it of the lengths ``lengths``. ``shares`` are the numbers of elements that the processes add.
+    With ``axis`` None every process gets the whole sum, and adds one of the ``lengths`` of its elements; else each gets
+    a range along ``axis``, of these lengths. ``shares`` are the numbers of elements that the processes add.
     """
 
     def __init__(self, sums: list[Any], axis: int | None, lengths: Cuts) -> None:
@@ -62,7 +62,7 @@ class Bucket:
         self._received: list[list[Any]] = []
 
     def add(self, x: Shards, like: Any) -> None:
-        """Take in a gradient, which goes to where ``like`` is."""
+        """Add a gradient, which is to be placed as ``like`` is."""
         x.reduction = self
         self._items.append((x, like))
         self.size += math.prod(x.shape) * self.level.dtype(x).itemsize
@@ -73,7 +73,7 @@ class Bucket:
         return self._items == [] or self._columns != []
 
     def send(self) -> None:
-        """Send to each process what it adds, and wait for nothing."""
+        """Send to each process the elements that it adds, without waiting."""
         level = self.level
         k, comm, rank = level.leaf_backend, level.communicator, level.communicator.rank
         for x, like in self._items:
@@ -99,7 +99,7 @@ class Bucket:
             self._pending.append(comm.start_all_to_all(send, receive))
 
     def finish(self) -> None:
-        """Wait, add, and put the sums where the gradients are: as their total, or as parts that are cut."""
+        """Wait, add, and store the sums in the gradients: as their totals, or as cut parts."""
         if not self.is_sent:
             self.level.open_buckets.forget(self)
             self.send()
@@ -131,7 +131,7 @@ class Bucket:
             yield k.reshape(part, tuple(shape))
 
     def _gathered(self, piece: Any) -> Iterator[Any]:
-        """Every column; each process has added one of its ranges."""
+        """Every column, gathered from the ranges that the processes have added."""
         level = self.level
         k, comm = level.leaf_backend, level.communicator
         shares = [c.shares for c in self._columns]
@@ -166,7 +166,7 @@ class OpenBuckets:
         self._open: dict[tuple[Any, bool], Bucket] = {}
 
     def add(self, x: Shards, like: Any) -> None:
-        """Take in a gradient, which goes to where ``like`` is, and send what is full."""
+        """Add a gradient, which is to be placed as ``like`` is, and send its bucket when full."""
         level, whole = self._level, not self._level.is_cut(like)
         dtype = level.dtype(x)
         alone = math.prod(x.shape) * dtype.itemsize >= ALONE
@@ -188,9 +188,9 @@ class OpenBuckets:
 
 
 def settle(level: Any, gradient: Any, like: Any) -> Any:
-    """A gradient in addends, summed or on its way to be: whole where ``like`` is whole, and else cut as it is.
+    """A gradient in addends, summed or about to be: whole where ``like`` is whole, else cut as it is.
 
-    Placements are those of one process, which adds at once, so that whatever follows is bitwise equal.
+    Placements are those of one process, which adds at once, so later results are bitwise equal.
     """
     if not level.is_cut(gradient):
         return gradient

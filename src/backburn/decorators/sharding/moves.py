@@ -10,16 +10,16 @@ from backburn.decorators.sharding.shards import Shards, block_length, neutral, s
 
 
 def reshape(level: Any, x: Any, *, shape: Shape) -> Any:
-    """Parts that remain parts along an axis of the new shape; addends one by one."""
+    """Reshaped parts, if they are parts along an axis of the new shape too; addends one by one."""
     k = level.wrapped
     if x.axis is None:
         return linear(level, "reshape", x, shape=shape)
     if is_bound(level, x):
-        return NotImplemented  # steps of a part may move in another way than those of all
+        return NotImplemented  # a part's quantization steps may move otherwise than those of the whole
     before, size = math.prod(x.shape[: x.axis]), math.prod(x.shape)
     if not size:
         return NotImplemented
-    each = size // (before * x.shape[x.axis])  # elements of one position along the cut axis
+    each = size // (before * x.shape[x.axis])  # elements per position along the cut axis
     for axis, length in enumerate(shape):
         unit = math.prod(shape[axis + 1 :])
         if math.prod(shape[:axis]) != before or (length == 1 and unit > 1):
@@ -66,7 +66,7 @@ def pad(shapes: Shapes, index: int, cut: int, *, widths: Any, **_: Any) -> Plan 
 
 
 def overlap_add(shapes: Shapes, index: int, cut: int, *, axis: Shape, **_: Any) -> Plan | None:
-    """The windows, and the axes that they go along, are whole."""
+    """Windows, and the axes along which they overlap, are whole."""
     return Plan((cut,)) if cut < len(shapes[0]) - len(axis) and cut not in axis else None
 
 
@@ -80,12 +80,12 @@ def is_bound(level: Any, x: Any) -> bool:
 
 
 def slice_(level: Any, x: Any, *, key: Any) -> Any:
-    """Each shard's part of a range in steps forwards."""
+    """Each shard's part of a range with a positive step."""
     if x.axis is None:
         return linear(level, "slice", x, key=key)
     k, axis = level.wrapped, x.axis
     if block_length(level.dtype(x), x.shape, axis) > 1 and not is_full(key[axis], x.shape[axis]):
-        return NotImplemented  # ranges of blocks may be whole in a part and not in all
+        return NotImplemented  # a range may have whole blocks in a part, but not in the whole
     wanted = range(*key[axis].indices(x.shape[axis]))
     if wanted.step < 1:
         return NotImplemented
@@ -112,7 +112,7 @@ def with_range(key: Any, axis: int) -> Any:
 
 
 def slice_assign(shapes: Shapes, index: int, cut: int, *, key: Any) -> Plan | None:
-    """The cut axis is written from end to end."""
+    """The cut axis is written in full."""
     x, value = shapes
     if index == 1:
         axis = cut + len(x) - len(value)
@@ -128,7 +128,7 @@ def slice_assign(shapes: Shapes, index: int, cut: int, *, key: Any) -> Plan | No
 
 
 def slice_backward(shapes: Shapes, index: int, cut: int, *, shape: Shape, key: Any) -> Plan | None:
-    """The cut axis was read from end to end."""
+    """The cut axis was read in full."""
     if not is_full(key[cut], shape[cut]):
         return None
     length, range_ = with_length("shape", shape, cut), with_range(key, cut)
@@ -147,7 +147,7 @@ def take(shapes: Shapes, index: int, cut: int, *, axis: int) -> Plan | None:
 
 
 def take_of_parts(level: Any, x: Any, indices: Any, *, axis: int) -> Any:
-    """Entries of a table whose entries are spread over the shards: each takes those it has, and all add up."""
+    """Entries of a table that is cut along ``axis``: each shard takes those it has, and the results are addends."""
     if not level.is_cut(x) or x.axis != axis or level.is_cut(indices) or not level.dtype(x).is_arithmetic:
         return NotImplemented
     k, zero = level.wrapped, neutral(level.dtype(x))
@@ -193,14 +193,14 @@ def write(shapes: Shapes, index: int, cut: int, *, axis: int, **attributes: Any)
 
 
 def linear(level: Any, name: str, x: Any, **attributes: Any) -> Any:
-    """A linear operation of each addend, if the result is not larger."""
+    """A linear operation on each addend; its result must not be larger."""
     function = getattr(level.wrapped, name)
     parts = [function(p, **attributes) for p in x.parts]
     return Shards(parts, None, (), tuple(parts[0].shape), level.mesh_axis)
 
 
 def of_addends(name: str) -> Any:
-    """A linear operation of addends one by one, which keeps the signs of zeros."""
+    """A linear operation that keeps the signs of zeros, on addends one by one."""
 
     def function(level: Any, x: Any, **attributes: Any) -> Any:
         return linear(level, name, x, **attributes) if x.axis is None else NotImplemented
@@ -211,7 +211,7 @@ def of_addends(name: str) -> Any:
 def add(level: Any, x: Any, y: Any) -> Any:
     """The addends of two sums, added pair by pair; a whole operand is added to those of the first shard.
 
-    So gradients of layers whose features are cut are summed once, with what comes past the layers.
+    So gradients of layers with cut features are summed once, together with those that bypass the layers.
     """
     shapes = [getattr(t, "shape", None) for t in (x, y)]
     are_addends = [level.is_cut(t) and t.axis is None for t in (x, y)]
@@ -227,7 +227,7 @@ def add(level: Any, x: Any, y: Any) -> Any:
 
 
 def scale(name: str) -> Any:
-    """Addends times or through a positive finite number, with which 0 keeps its sign."""
+    """Addends multiplied or divided by a positive finite number, which keeps the signs of zeros."""
 
     def function(level: Any, x: Any, y: Any) -> Any:
         if name == "mul" and isinstance(x, (int, float)):

@@ -1,4 +1,4 @@
-"""The methods of ``Sharded`` for operations: which way each call is computed."""
+"""The methods of ``Sharded`` for operations: how each call is computed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
         """Compute a call by the rules, and keep its route under ``key``, if there is one."""
         if any(_has_sums(level, x) for x in operands):
             operands = tuple(level.closed(x) for x in operands)
-            key = None  # placements may be others than those of the key
+            key = None  # placements may differ from those of the key
             if not _takes_part(level, operands):
                 return getattr(level.wrapped, entry.name)(*operands, **attributes)
         if rule is elementwise and (like := _alike(level, operands)) is not None:
@@ -60,7 +60,7 @@ def compile_operation(entry: Operation) -> Callable[..., Any]:
             shapes = shapes_of(operands)
             for size, index, axis, cuts in leaders:
                 if size < leaders[0][0] and has_body:
-                    break  # the body moves less than the largest operand cut otherwise
+                    break  # the body moves less than cutting the largest operand anew
                 plan = rule(shapes, index, axis, **attributes)
                 if plan is not None:
                     return run(level, operands, attributes, plan, cuts, checked, key)
@@ -145,7 +145,7 @@ def _alike(level: Sharded, operands: Sequence[Any]) -> Shards | None:
 def _leaders(
     level: Sharded, operands: Sequence[Any], examples: tuple[int, int] | None
 ) -> list[tuple[int, int, int, Cuts]]:
-    """The operands that are cut: size, number, axis and lengths of the parts; one with examples, then the largest."""
+    """The cut operands: size, index, axis and lengths of the parts; one with examples first, then the largest."""
     found: list[tuple[int, int, int, Cuts]] = []
     for i, given in enumerate(operands):
         for x in given if isinstance(given, (list, tuple)) else (given,):
@@ -159,7 +159,7 @@ def _leaders(
 
 
 def _other_axes(shapes: Sequence[Any], leaders: list[tuple[int, int, int, Cuts]]) -> list[tuple[int, int, int]]:
-    """Where the first leader could be cut instead: its number, an axis and the length, the longest first."""
+    """Where the first leader could be cut instead: its index, an axis and the length, the longest first."""
     _, index, cut, _ = leaders[0]
     shape = shapes[index][0] if isinstance(shapes[index], list) else shapes[index]
     axes = [(index, axis, length) for axis, length in enumerate(shape) if axis != cut and length > 1]

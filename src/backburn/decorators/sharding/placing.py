@@ -1,4 +1,4 @@
-"""Placing primitives: cutting them on the levels of a mesh, below the decorators that differentiate."""
+"""Placing primitives on the levels of a mesh, below the decorators that differentiate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PlacesShards(Placing):
     wrapped: Any
 
     def place_like(self: Any, x: Any, like: Any) -> Any:
-        """``x`` in the parts in which ``like`` is; as a whole where ``like`` is a sum of addends."""
+        """``x`` cut as ``like`` is; whole where ``like`` is in addends."""
         if placement_of(self, x) == placement_of(self, like):
             return x
         if not self.is_cut(like) or like.axis is None:
@@ -30,7 +30,7 @@ class PlacesShards(Placing):
         return Shards(parts, axis, cuts, like.shape, like.mesh_axis)
 
     def full_like(self: Any, like: Any, value: float, dtype: DType) -> Any:
-        """A primitive of one value in the parts in which ``like`` is; no part of it is ever whole."""
+        """A constant primitive cut as ``like`` is, without ever allocating the whole."""
         if not self.is_cut(like) or like.axis is None:
             return full_like(self.wrapped, like, value, dtype)
         parts = [full_like(self.wrapped, part, value, dtype) for part in like.parts]
@@ -64,7 +64,7 @@ def check_mesh_axes(backend: Any, names: Any) -> None:
 def place_primitive(backend: Any, x: Any, placement: Mapping[str, int | None]) -> Any:
     """``x`` cut over each mesh axis in ``placement`` along the axis given there, or whole for None.
 
-    Mesh axes without an entry keep what they have. A leaf becomes a new leaf. Raises :class:`ArgumentError` for a mesh
+    Other mesh axes stay as they are. A leaf becomes a new leaf. Raises :class:`ArgumentError` for a mesh
     axis that ``backend`` does not have, :class:`AxisError` for an axis that ``x`` does not have, and
     :class:`GraphError` for the result of an operation that is differentiated.
 
@@ -106,7 +106,7 @@ def _is_level(k: Any) -> bool:
 
 
 def _owned(k: Any, x: Any) -> Any:
-    """A cut primitive whose parts keep no other process's elements in memory, as views of the whole would.
+    """A cut primitive whose parts own their memory: views of the whole would keep other processes' elements.
 
     The layout of the parts does not depend on the number of processes.
     """

@@ -22,13 +22,13 @@ def levels_in(k: Any, level: type) -> Iterator[Any]:
 
 
 def taken_inside(k: Any, outer: Any) -> Any:
-    """``k`` with copies of its levels, which take the processes that the level ``outer`` leaves them.
+    """``k`` with copies of its levels, for the processes that the level ``outer`` leaves.
 
-    A level may be part of several expressions, and has other processes in each.
+    A level may be part of several expressions, with other processes in each.
     """
     if next(levels_in(k, type(outer)), None) is None:
         return k
-    made = object.__new__(type(k))  # `copy` would load the expression, and give what others have, too
+    made = object.__new__(type(k))  # `copy` would load the expression, which others may share
     vars(made).update(vars(k))
     if type(k) is type(outer):
         for name in SHARED:
@@ -44,10 +44,10 @@ def taken_inside(k: Any, outer: Any) -> Any:
 def share(outermost: Any) -> None:
     """Give each level of a mesh its communicator and its own shards; the outermost takes processes first.
 
-    Of ``P`` processes a level of ``n`` shards takes the greatest common divisor, ``g``: each has ``n / g`` shards, next
-    to one another, and there are ``P / g`` for each of the parts on the levels inside. That shares all processes
-    whenever the number of all shards of the mesh is a multiple of theirs; else :class:`SpecError` is raised. What is
-    exchanged on a level goes between processes with the same place on the levels inside.
+    A level of ``n`` shards divides ``P`` processes into ``g = gcd(P, n)`` groups: each has ``n / g`` adjacent shards
+    and ``P / g`` processes for the levels inside. That uses all processes if the number of shards of the mesh is a
+    multiple of theirs; else :class:`SpecError` is raised. On each level, processes at the same position on the levels
+    inside exchange data.
     """
     comm: Communicator = world_of(outermost)
     levels = list(levels_in(outermost, type(outermost)))

@@ -1,7 +1,7 @@
 """Rules of sharding: quantized tensors, whose parts are quantized tensors of the same scheme.
 
-They are cut where values go with their steps: anywhere with one step for all values or a step for each channel, and
-between blocks. A step that several shards share is computed from the range of all of them.
+Cuts keep values with their quantization steps: anywhere if there is one step, or one for each channel, and between
+blocks. A step that several shards share is computed from the range of all of them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def can_cut(level: Any, x: Any, axis: int, cuts: Cuts) -> bool:
 
 
 def quantize(level: Any, x: Any, *, dtype: QuantizedDType) -> Any:
-    """Parts of whole blocks and channels by themselves; steps of several shards from the range of all values."""
+    """Parts of whole blocks and channels independently; a step that shards share from the range of all its values."""
     axis = x.axis
     if axis is None:
         return NotImplemented
     if dtype.granularity == "tensor" or dtype.axis not in (None, axis):
-        like = level.dtype(x)  # which has the least and the largest of its numbers, where extremes are float64
+        like = level.dtype(x)  # exact: extremes are values of `x`, or 0, in float64
         low, high = (level.whole(level.astype(end, like)) for end in extremes(level, x, dtype))
         return quantize_between(level, x, low, high, dtype=dtype)
     block = block_length(dtype, x.shape, axis)
@@ -66,7 +66,7 @@ def dequantize(shapes: Shapes, index: int, cut: int, **_: Any) -> Plan:
 
 
 def _contract(level: Any, name: str, operands: tuple[Any, ...], axes: tuple[int | None, ...], **attributes: Any) -> Any:
-    """A product of operands cut along the contracted axis, as addends; of two cut ones as the larger is."""
+    """A product of operands cut along the contracted axis, as addends; if both are, with the larger one's cuts."""
     cut = [(math.prod(x.shape), x.cuts) for x, a in zip(operands, axes, strict=True) if _is_cut_along(level, x, a)]
     for _, cuts in sorted(cut, reverse=True):
         if all(a is None or can_cut(level, x, a, cuts) for x, a in zip(operands, axes, strict=True)):

@@ -21,7 +21,7 @@ def summed(shapes: Shapes, index: int, cut: int, *, axis: Shape, keepdims: bool)
 
 
 def twice(name: str) -> Any:
-    """A reduction of the shards' own results, where the cut axis is reduced."""
+    """A reduction over the cut axis: of each shard, and then of their results."""
 
     def function(level: Any, x: Any, *, axis: Shape, keepdims: bool) -> Any:
         if x.axis is None or x.axis not in axis or 0 in x.shape:
@@ -41,7 +41,7 @@ def twice(name: str) -> Any:
 
 
 def dropped(level: Any, x: Any, *, key: int, offset: int, p: float) -> Any:
-    """Dropout of parts along another axis than the first, each with its range of the words of all."""
+    """Dropout of parts along an axis other than the first, each with its range of the random words of the whole."""
     k, below = level.wrapped, threshold(1.0 - p)
     places = level.mine(tuple(zip(starts_of(x.cuts), x.cuts, strict=True)))
     kept = [k.less(k.random_window(key, offset, x.shape, x.axis, start, start + n), below) for start, n in places]
@@ -50,7 +50,7 @@ def dropped(level: Any, x: Any, *, key: int, offset: int, p: float) -> Any:
 
 
 def draw(name: str, result: int | None = None) -> Any:
-    """A draw for each element; each shard begins in the stream at its first element."""
+    """A draw for each element; each shard starts at the position of its first element in the random stream."""
 
     def function(level: Any, x: Any, **attributes: Any) -> Any:
         if name == "dropout" and x.axis:
@@ -68,10 +68,10 @@ def draw(name: str, result: int | None = None) -> Any:
 
 
 def step(name: str) -> Any:
-    """A step of an optimizer, in which all tensors are cut as the parameter is, else as the state is.
+    """A step of an optimizer, with all tensors cut as the parameter is or, if it is whole, as the state is.
 
-    A whole parameter stays whole, when its state is cut: each shard computes its part of the new one. Nothing is
-    donated, for parts are views.
+    A whole parameter with a cut state stays whole: each shard computes its part of the new one. Nothing is donated,
+    because parts may be views.
     """
 
     def function(level: Any, param: Any, grad: Any, *state: Any, **attributes: Any) -> Any:
@@ -89,7 +89,7 @@ def step(name: str) -> Any:
 
 
 def steps(name: str) -> Any:
-    """Steps of many parameters: all that are whole in one call, and in another one the parts of all that are cut."""
+    """Steps of many parameters: one call for all that are whole, another for the parts of all that are cut."""
     one = step(name.removesuffix("s"))
 
     def function(level: Any, params: Any, grads: Any, *states: Any, **attributes: Any) -> Any:

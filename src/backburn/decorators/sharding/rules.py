@@ -1,16 +1,16 @@
 """Rules of sharding: which axes of an operation's operands may be cut together, and families of them.
 
 A rule is called with the shapes of the operands (None for a scalar or an absent operand, a list for a list of tensors),
-the number of the operand that is cut, its axis, and the attributes. It returns a :class:`Plan`, which says how every
-operand must be cut for the operation to be computed shard by shard, or None if that cut allows none::
+the index of the operand that is cut, its axis, and the attributes. It returns a :class:`Plan`, which says how every
+operand must be cut for the operation to be computed shard by shard, or None if it cannot be::
 
     def cumulate(shapes, index, cut, *, axis, reverse):
         return None if cut == axis else Plan((cut,))
 
     sharding("cumulative_sum", cumulate)
 
-Where the results have the cut axis is read off the operation's shape rule: it is the axis that grows with the cut one.
-Rules know one mesh axis; several are levels inside one another.
+The operation's shape rule tells the cut axis of the results: it is the one that grows with that of the operand.
+A rule knows one mesh axis; several are nested levels.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ NOWHERE = -1
 class Plan:
     """A way to compute an operation shard by shard.
 
-    ``axes`` are the axes along which the operands are cut, None for one that every shard takes whole. Results that do
-    not have the cut axis are the addends of a sum with ``sums``, else equal on all shards. ``local`` gives the
-    attributes that differ in a shard from its first position up to but excluding its last. ``result`` is the axis of
-    every result, or :data:`NOWHERE`, if the shape rule need not be asked.
+    ``axes`` are the axes along which the operands are cut, None for one that every shard takes whole. Results without
+    the cut axis are addends with ``sums``, else equal on all shards. ``local`` gives the attributes that differ in a
+    shard, from the start and stop of its range. ``result`` is the cut axis of every result, or :data:`NOWHERE`; None
+    leaves it to the shape rule.
     """
 
     axes: tuple[int | None, ...]
@@ -49,16 +49,15 @@ class Plan:
 Rule = Callable[..., Plan | None]
 #: The rules by operation. Element-wise operations of the usual shapes need none.
 RULES: dict[str, Rule] = {}
-#: Functions that compute an operation in another way, before its rule is asked: called with the level, operands and
-#: attributes, they return a primitive of the level, or NotImplemented.
+#: Functions that are tried before the rule of an operation: called with the level, operands and attributes, they
+#: return a primitive of the level, or NotImplemented.
 DIRECT: dict[str, Callable[..., Any]] = {}
-#: For such functions of one operand that compute the operation itself on each of its parts: the attributes of each
-#: part, given the result.
+#: For those that call the operation itself on each part of one operand: the attributes of each part, from the result.
 LOCAL: dict[str, Callable[[Any], list[dict[str, Any]]]] = {}
 
 
-#: The operands that lead an operation wherever they are cut, but along as many of their last axes: they have examples,
-#: and parameters that are cut over the same mesh axis are joined for them, as is done with fully sharded ones.
+#: The operands that hold examples, each by its index and number of trailing axes: cut along any other axis, they decide
+#: the plan, and parameters that are cut over the same mesh axis are joined, as fully sharded ones are.
 EXAMPLES: dict[str, tuple[int, int]] = {
     "linear": (0, 1), "matmul": (0, 1), "feed_forward": (0, 1), "conv": (0, 1), "conv_transpose": (0, 1),
     "embedding": (1, 0),

@@ -16,13 +16,13 @@ class Shards(Opaque):
     """A primitive in parts, one for each shard: cut along an axis, or the addends of a sum.
 
     ``parts`` are inner primitives, those of the shards of this process (:attr:`Sharded.own`); the other fields describe
-    the whole. Cut along ``axis``, all shards have ``cuts`` elements there, which may differ and be 0; with ``axis``
-    None each has the whole ``shape``, and their sum is the value. ``mesh_axis`` names the level. ``total`` is that sum
-    once it has been computed; ``reduction`` is what computes it meanwhile, whose ``finish`` sets ``total``, or turns
-    the addends into parts that are cut.
+    the whole. Cut along ``axis``, the shards have ``cuts`` elements there, which may differ or be 0; with ``axis`` None
+    each has the whole ``shape``, and the value is their sum. ``mesh_axis`` names the level. ``total`` is that sum once
+    it is computed; ``reduction`` is a pending one, whose ``finish`` sets ``total`` or turns the addends into cut
+    parts.
     """
 
-    #: With weak references, which recordings keep: what they held would seem to be held by the step.
+    #: Recordings refer to primitives weakly, to find those that a step still holds.
     __slots__ = ("__weakref__", "axis", "cuts", "mesh_axis", "parts", "reduction", "shape", "total")
 
     def __init__(self, parts: list[Any], axis: int | None, cuts: Cuts, shape: Shape, mesh_axis: str) -> None:
@@ -45,7 +45,7 @@ class Shards(Opaque):
 
 
 def neutral(dtype: DType) -> complex:
-    """The zero that, added to a number, leaves it as it is, with the sign of a zero.
+    """The zero that changes no number it is added to, not even the sign of a zero.
 
     >>> from backburn.base.dtypes import complex64, float32, int8
     >>> neutral(int8), neutral(float32), neutral(complex64)
@@ -78,7 +78,7 @@ def starts_of(cuts: Cuts) -> tuple[int, ...]:
 
 
 def block_length(dtype: DType, shape: Shape, axis: int) -> int:
-    """The number of neighbouring values along an axis that a cut must not part; 1 for plain dtypes.
+    """The number of neighbouring values along an axis that a cut must not split; 1 for plain dtypes.
 
     >>> block_length(QuantizedDType("int8", granularity="block", block=32), (8, 64), 1)
     32

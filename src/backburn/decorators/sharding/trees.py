@@ -1,4 +1,4 @@
-"""The binary tree over neighbours in whose order the shards' addends are added, whatever process has them.
+"""The binary tree over neighbours that fixes the order of adding the shards' addends, in any number of processes.
 
 A node is a height and a number: ``(0, i)`` is the addend of shard ``i``, and ``(h, i)`` the sum of ``(h - 1, 2 * i)``
 and ``(h - 1, 2 * i + 1)``, or the first of these where there is no second.

@@ -17,15 +17,15 @@ from backburn.base.foreign import quoted
 from backburn.io.weights.mapped import MappedFile
 
 _LOCAL = struct.Struct("<4s5H3L2H")
-#: The most that deflate makes of a byte: 258 bytes of two bits.
+#: The most bytes that deflate stores in one: two bits can stand for 258.
 _EXPANSION = 1032
 _CHUNK = 1 << 20
-#: The longest directory that is read, of some 100,000 members.
+#: The longest directory that is read, enough for some 100,000 members.
 _LONGEST_DIRECTORY = 1 << 24
 
 
 class _Directory:
-    """A file whose directory ``zipfile`` reads: at most as much at once as a directory takes."""
+    """A file whose directory ``zipfile`` reads; no read is longer than the longest directory."""
 
     def __init__(self, file: MappedFile) -> None:
         self.seek, self.tell = file.file.seek, file.file.tell
@@ -68,9 +68,9 @@ class Member:
         return self.file.bytes(self.start, min(length, self.length), quoted(self.name))
 
     def check(self) -> None:
-        """Raise :class:`FileFormatError` unless the bytes have the checksum that the archive names.
+        """Raise :class:`FileFormatError` unless the bytes have the checksum that the archive states.
 
-        A stored member without one, which is 0, is not read: PyTorch leaves checksums out on request.
+        A stored member with a checksum of 0 is not checked: PyTorch omits checksums on request.
         """
         crc = 0
         if self.crc == 0 and not self.is_compressed:
@@ -87,14 +87,14 @@ class Member:
 
     def refuse_checksum(self) -> NoReturn:
         """Raise :class:`FileFormatError` for a damaged member."""
-        words = "is damaged: it does not have its checksum (CRC)"
+        words = "is damaged: its checksum (CRC) does not match"
         raise FileFormatError(f"{self.file.where}: {quoted(self.name)} {words}")
 
     def _stored(self) -> NDArray[np.uint8]:
         return self.file.array(self.start, self.length, quoted(self.name))
 
     def _expanded(self, most: int = _CHUNK) -> Iterator[bytes]:
-        """The expanded bytes, in parts of at most so many; never more than the archive says."""
+        """The expanded bytes, in parts of at most ``most``; in all never more than the archive states."""
         expand, left = zlib.decompressobj(-15), self.size
         try:
             for start in range(0, self.length, _CHUNK):
@@ -112,21 +112,21 @@ class Member:
             raise FileFormatError(f"{self.file.where}: {quoted(self.name)} is damaged ({error})") from error
         if left or not expand.eof:
             raise FileFormatError(
-                f"{self.file.where}: {quoted(self.name)} does not expand to {self.size} bytes as is said"
+                f"{self.file.where}: {quoted(self.name)} does not expand to {self.size} bytes, as the archive states"
             )
 
 
 def members(file: MappedFile) -> dict[str, Member]:
     """The members of an archive by name.
 
-    Raises :class:`FileFormatError` for archives that are damaged or encrypted, whose members overlap or have one name,
-    and whose two headers of a member disagree.
+    Raises :class:`FileFormatError` for archives that are damaged or encrypted, whose members overlap or share a name,
+    or whose two headers of a member disagree.
     """
     file.file.seek(0)
     try:
         with zipfile.ZipFile(cast(IO[bytes], _Directory(file))) as archive:
             listed, end = archive.infolist(), archive.start_dir
-    except Exception as error:  # a hostile directory may trip the reader anywhere, as at an offset before the beginning
+    except Exception as error:  # a hostile directory may fail anywhere, such as at a negative offset
         raise FileFormatError(f"{file.where}: a damaged archive ({error})") from error
     found: dict[str, Member] = {}
     for info in sorted(listed, key=lambda info: info.header_offset, reverse=True):
@@ -139,7 +139,7 @@ def members(file: MappedFile) -> dict[str, Member]:
 
 
 def _member(file: MappedFile, info: zipfile.ZipInfo, end: int) -> Member:
-    """The place of a member, which has to end before the next one begins."""
+    """The location of a member, which must not reach beyond ``end``, where the next one begins."""
     where, name = file.where, info.orig_filename
     if info.flag_bits & 0x41:
         raise FileFormatError(f"{where}: {quoted(name)} is encrypted")
@@ -153,7 +153,7 @@ def _member(file: MappedFile, info: zipfile.ZipInfo, end: int) -> Member:
     local = _LOCAL.unpack(file.bytes(info.header_offset, _LOCAL.size, f"the header of {quoted(name)}"))
     start = info.header_offset + _LOCAL.size
     own_name = file.bytes(start, local[9], f"the header of {quoted(name)}")
-    listed_name = name.encode("utf-8" if info.flag_bits & 0x800 else "cp437", "replace")  # as it was decoded
+    listed_name = name.encode("utf-8" if info.flag_bits & 0x800 else "cp437", "replace")  # as zipfile decoded it
     if own_name != listed_name or local[0] != b"PK\x03\x04" or local[3] != info.compress_type:
         raise FileFormatError(f"{where}: the two headers of {quoted(name)} disagree")
     start += local[9] + local[10]

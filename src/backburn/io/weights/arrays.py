@@ -43,7 +43,7 @@ def _stored(name: str, value: Any) -> Stored:
     return Stored(shape, dtype, read, "", nothing if isinstance(value, np.ndarray) else read, kind=kind_of(dtype))
 
 
-#: The ways to NumPy: as they are, off a graph and a device, and floats that NumPy lacks as float32.
+#: Conversions to NumPy: as they are, detached from a graph and a device, and floats that NumPy lacks as float32.
 _WAYS: tuple[Callable[[Any], Any], ...] = (
     lambda x: x,
     lambda x: x.detach().cpu(),
@@ -54,7 +54,7 @@ _WAYS: tuple[Callable[[Any], Any], ...] = (
 
 
 def _host(name: str, value: Any) -> Any:
-    """An array as NumPy's."""
+    """An array as a NumPy array."""
     errors = []
     for way in _WAYS:
         try:
@@ -64,6 +64,6 @@ def _host(name: str, value: Any) -> Any:
             continue
         if found.dtype.name in DTYPES:
             return found
-    raise DTypeError(f"load_weights: {name}, a {type(value).__name__}, does not become an array of NumPy's") from (
+    raise DTypeError(f"load_weights: {name}, a {type(value).__name__}, cannot become a NumPy array") from (
         errors[0] if errors else None
     )

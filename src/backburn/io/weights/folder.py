@@ -1,4 +1,4 @@
-"""Folders as Hugging Face lays them out: a file of weights, or several with an index that says what is where."""
+"""Folders in Hugging Face's layout: a file of weights, or several with an index of their tensors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from backburn.base.foreign_files import inside, parsed
 from backburn.base.regular import read_regular
 from backburn.io.weights.stored import Stored
 
-#: Names of the files of weights and of indexes, the first that exists is read.
+#: Names of weight files and indexes; the first that exists is read.
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _FILES = (SINGLE, INDEX, "pytorch_model.bin", "pytorch_model.bin.index.json")
 _SUFFIXES = (".safetensors", ".gguf", ".npz", ".pt", ".pth", ".bin")
-#: The bytes of a file's name in most systems.
+#: The most bytes of a file's name on most systems.
 _LONGEST_NAME = 255
 _LONGEST_INDEX = 100_000_000
 
@@ -24,8 +24,8 @@ _LONGEST_INDEX = 100_000_000
 def read(folder: Path, open_file: Callable[[Path], dict[str, Stored]]) -> dict[str, Stored]:
     """The tensors of a folder. Raises :class:`FileFormatError` if there is no file of weights, or more than one.
 
-    And for an index that names files outside the folder, or tensors that are not in the files that it names, and for
-    links out of the folder (see :func:`backburn.base.foreign_files.inside`).
+    Also for an index that names files outside the folder or tensors that are not in their file, and for links out of
+    the folder (see :func:`backburn.base.foreign_files.inside`).
     """
     for name in _FILES:
         path = folder / name
@@ -61,7 +61,7 @@ def _shards(index: Path, open_file: Callable[[Path], dict[str, Stored]]) -> dict
 
 
 def has_whole_zeros(path: Path) -> bool:
-    """Whether a folder's configuration says that GPTQ's zero points are stored as they are, and not less 1."""
+    """Whether a folder's configuration says that GPTQ's zero points are stored as they are, not minus 1."""
     config = path / "config.json"
     if not path.is_dir() or not config.is_file():
         return False
@@ -75,7 +75,7 @@ def _json(path: Path) -> Any:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    """The name of the file of each tensor."""
+    """The file name of each tensor."""
     about = _json(index)
     places = about.get("weight_map") if isinstance(about, dict) else None
     if not isinstance(places, dict) or not places or not all(isinstance(p, str) for p in places.values()):

@@ -1,8 +1,8 @@
-"""The numbers that GGUF's blocks of integers stand for, in float32.
+"""The values of GGUF's blocks of integers, in float32.
 
 Each format packs a block of 32 or 256 neighbouring values of a row. The layouts are those of ``ggml-common.h`` and
-``dequantize_row_...`` of https://github.com/ggml-org/ggml. A value is an integer times one or two steps, less an
-offset: products are exact in float32, so that each result is rounded once at most.
+``dequantize_row_...`` of https://github.com/ggml-org/ggml. A value is an integer times one or two steps, minus an
+offset; products are exact in float32, so each result is rounded at most once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Floats: TypeAlias = NDArray[np.float32]
 #: Values that are expanded at a time.
 _AT_ONCE = 1 << 20
-#: Shifts that bring the parts of a byte down, for an axis of parts in front of the bytes.
+#: Shifts that extract the parts of a byte, along an axis in front of the bytes.
 _HALVES, _QUARTERS, _BITS = (np.arange(0, 8, bits, dtype=np.uint8)[:, None] for bits in (4, 2, 1))
 
 
 @dataclass(frozen=True)
 class Block:
-    """A format: ``size`` values in ``itemsize`` bytes, and the values of blocks, (blocks, bytes) to (blocks, size)."""
+    """A format: ``size`` values in ``itemsize`` bytes; ``values`` maps blocks (blocks, bytes) to (blocks, size)."""
 
     size: int
     itemsize: int
@@ -46,7 +46,7 @@ def dequantized(raw: Bytes, name: str) -> Floats:
 
 
 def _halves(b: Bytes, place: int) -> Floats:
-    """The float16 at a place of each block, as a column."""
+    """The float16 at byte ``place`` of each block, as a column."""
     return np.ascontiguousarray(b[:, place : place + 2]).view("<f2").astype(np.float32)
 
 
@@ -152,7 +152,7 @@ BLOCKS = {
 }
 
 
-# ---- blocks that are schemes ----
+# ---- blocks that match a scheme ----
 
 
 def _split(raw: Bytes, name: str, shape: tuple[int, ...]) -> tuple[NDArray[np.float16], Bytes, tuple[int, ...]]:
@@ -163,7 +163,7 @@ def _split(raw: Bytes, name: str, shape: tuple[int, ...]) -> tuple[NDArray[np.fl
 
 
 def _q4_0_parts(raw: Bytes, shape: tuple[int, ...]) -> Parts:
-    """Blocks of Q4_0: half of the values are in the low halves of the bytes, here neighbours share a byte."""
+    """Blocks of Q4_0, whose low halves of bytes hold the first half of the values; here neighbours share a byte."""
     steps, b, counts = _split(raw, "Q4_0", shape)
     values = np.empty((len(b), 16), np.uint8)
     low, high = b & 15, b & 240
@@ -184,7 +184,7 @@ def _q8_0_parts(raw: Bytes, shape: tuple[int, ...]) -> Parts:
     return values.reshape(shape), steps.reshape(counts), None
 
 
-#: Formats that are a scheme, bit for bit: its name, and the parts of a quantized tensor of a shape.
+#: Formats that match a scheme exactly: its name, and the parts of a quantized tensor from bytes and a shape.
 SCHEMES: dict[str, tuple[str, Callable[[Bytes, tuple[int, ...]], Parts]]] = {
     "Q4_0": ("qint4_full_block32_float16", _q4_0_parts),
     "Q8_0": ("qint8_symmetric_block32_float16", _q8_0_parts),

@@ -1,8 +1,8 @@
-"""Files in the format GGUF of llama.cpp: metadata, a table of tensors, and their values, mostly in blocks of integers.
+"""Files in llama.cpp's format GGUF: metadata, a table of tensors, and their values, mostly in blocks of integers.
 
-(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.) Blocks are read as float32, or as a
-scheme has them; their formats are in :mod:`~backburn.io.weights.gguf_blocks`. Axes are in the order of rows and columns
-here, the reverse of the file's.
+(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.) Blocks, whose formats are in
+:mod:`~backburn.io.weights.gguf_blocks`, are read as float32 or as a quantization scheme. The order of axes is reversed:
+files list the columns first.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from backburn.io.weights.numbers import ITEMSIZE, decoded
 from backburn.io.weights.stored import TENSOR, Stored, elements
 
 MAGIC = b"GGUF"
-#: The numbers of types of tensors, those that are not read by name alone.
+#: Tensor types by number; those that are not read have only a name.
 TYPES = {
     0: "float32", 1: "float16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K",
     11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
     19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "int8", 25: "int16", 26: "int32",
     27: "int64", 28: "float64", 29: "IQ1_M", 30: "bfloat16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
 }  # fmt: skip
-#: The numbers of types of metadata: their bytes, and two of variable length.
+#: Bytes of metadata types by number, and two types of variable length.
 _VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _STRING, _ARRAY = 8, 9
-#: The types of metadata that are numbers and truth values, as NumPy reads them.
+#: NumPy's dtypes of the metadata types that are numbers or booleans.
 _VALUE_TYPES = {
     0: "<u1",
     1: "<i1",
@@ -49,7 +49,7 @@ _VALUE_TYPES = {
     11: "<i8",
     12: "<f8",
 }
-#: The longest text and list of numbers in the metadata whose value is kept: lists of tokens are longer.
+#: The longest string and list of numbers of the metadata that are kept; lists of tokens are longer.
 _LONGEST_TEXT, _LONGEST_LIST = 1000, 1000
 _ALIGNMENT = "general.alignment"
 _LONGEST_NAME = 65_535
@@ -63,7 +63,7 @@ class _Cursor:
         self.place = 4
 
     def number(self, length: int) -> int:
-        """The next unsigned integer of so many bytes."""
+        """The next unsigned integer of ``length`` bytes."""
         return int.from_bytes(self.raw(length), "little")
 
     def raw(self, length: int) -> bytes:
@@ -84,13 +84,13 @@ class _Cursor:
             raise FileFormatError(f"{self.file.where}: a name in its header is not text ({error})") from error
 
     def skip(self, length: int) -> None:
-        """Move on; the file must not end before."""
+        """Skip bytes. Raises :class:`FileFormatError` if the file ends before."""
         if length > self.file.size - self.place:
-            raise FileFormatError(f"{self.file.where}: the header ends behind the end of the file")
+            raise FileFormatError(f"{self.file.where}: the header ends beyond the end of the file")
         self.place += length
 
     def value(self, kind: int) -> Any:
-        """A value of the metadata: a number, a text or a list of numbers; None for a longer or another one."""
+        """A value of the metadata: a number, a string or a list of numbers; None for longer and other values."""
         start = self.place
         if kind in _VALUE_TYPES:
             return np.frombuffer(self.raw(_VALUE_BYTES[kind]), _VALUE_TYPES[kind])[0].item()
@@ -124,7 +124,7 @@ class _Cursor:
 
 
 def read(file: MappedFile, metadata: dict[str, Any]) -> dict[str, Stored]:
-    """The tensors of a file; ``metadata`` gets the values by key.
+    """The tensors of a file; ``metadata`` is filled with its values by key.
 
     Raises :class:`FileFormatError` for a header that does not describe the file.
     """
@@ -157,7 +157,7 @@ def read(file: MappedFile, metadata: dict[str, Any]) -> dict[str, Stored]:
         length, tensors[name] = _stored(file, data + offset, name, shape, kind)
         places.append((offset, offset + length, name))
         if offset % alignment:
-            raise FileFormatError(f"{file.where}: {quoted(name)} begins at {offset}, no multiple of {alignment}")
+            raise FileFormatError(f"{file.where}: {quoted(name)} begins at {offset}, not a multiple of {alignment}")
     last = 0
     for start, end, name in sorted(places):
         if start < last:
@@ -167,7 +167,7 @@ def read(file: MappedFile, metadata: dict[str, Any]) -> dict[str, Stored]:
 
 
 def _read_metadata(cursor: _Cursor, count: int, metadata: dict[str, Any]) -> int:
-    """Fill ``metadata``; returns the multiple at which tensors begin."""
+    """Fill ``metadata``; returns the alignment of tensors."""
     alignment = 32
     for _ in range(count):
         key, kind = cursor.text(), cursor.number(4)
@@ -175,12 +175,12 @@ def _read_metadata(cursor: _Cursor, count: int, metadata: dict[str, Any]) -> int
         if key == _ALIGNMENT and kind == 4:
             alignment = metadata[key]
     if alignment < 8 or alignment % 8:
-        raise FileFormatError(f"{cursor.file.where}: its alignment is {alignment}, no multiple of 8")
+        raise FileFormatError(f"{cursor.file.where}: its alignment is {alignment}, not a multiple of 8")
     return alignment
 
 
 def _stored(file: MappedFile, start: int, name: str, shape: tuple[int, ...], number: int) -> tuple[int, Stored]:
-    """The bytes of a tensor, 0 where its type is not read, and the tensor."""
+    """The number of bytes of a tensor, 0 if its type is not read, and the tensor."""
     count = elements(file.where, name, shape)
     dtype = TYPES.get(number, f"GGUF type {number}")
     if dtype in ITEMSIZE:
@@ -196,7 +196,7 @@ def _stored(file: MappedFile, start: int, name: str, shape: tuple[int, ...], num
         length, kind = 0, ""
     if start + length > file.size:
         raise FileFormatError(
-            f"{file.where}: {quoted(name)} ends behind the end of the file, which is truncated or damaged"
+            f"{file.where}: {quoted(name)} ends beyond the end of the file, which is truncated or damaged"
         )
     read = functools.partial(_values, file, start, length, name, dtype, shape)
     if dtype not in SCHEMES:
@@ -217,7 +217,7 @@ def _parts(file: MappedFile, start: int, length: int, name: str, dtype: str, sha
 
 
 def _check_parts(where: str, name: str, parts: Callable[[], Parts], scheme: str) -> None:
-    """Raise for values and steps that the scheme does not have."""
+    """Raise :class:`FileFormatError` for values and steps that the scheme cannot have."""
     try:
         check_values(parts(), cast(QuantizedDType, as_dtype(scheme)))
     except FileFormatError as error:

@@ -32,9 +32,9 @@ from backburn.tensor.core.host import asarray, to_host
 from backburn.tensor.core.levels import innermost
 from backburn.tensor.core.wrapping import is_tensor
 
-#: The longest names, and the most dots in one, whose parts a hint considers.
+#: How many characters and dots of a name a hint considers.
 _LONGEST_PATH, _MOST_DOTS = 1000, 30
-#: A path in the model; with ``"T"``, axes or rows, whose order the source has otherwise; None leaves a tensor out.
+#: A path in the model; with ``"T"``, axes or rows if their order in the source differs; None leaves a tensor out.
 Renamed: TypeAlias = str | tuple[str, str | tuple[int, ...] | NDArray[Any]] | None
 
 
@@ -69,14 +69,14 @@ def load_weights(
     model's own :meth:`~backburn.nn.Module.rename_weight` is used. Tensors that a layer declares as packed are split, as
     in :meth:`~backburn.nn.Module.load_state_dict`. One name suffices for tied parameters, which stay tied.
 
-    Floats of any width, bfloat16 and 8-bit floats too, become those of the model, or of ``dtype``, which the model's
-    other floats then become as well; integers become wider ones. Tensors are read one at a time out of mapped files, so
-    that no more memory is needed than the model and one tensor take.
+    Floats of any width, including bfloat16 and 8-bit floats, are cast to the model's dtypes, or to ``dtype``, which
+    then applies to all floats of the model; integers can only become wider. Tensors are read one at a time from mapped
+    files: loading needs memory for the model and one tensor.
 
     With ``quantized``, linear and convolutional layers whose weights have a scheme in the source become quantized
     layers, bit for bit: from files of :func:`save_weights`, blocks ``Q8_0`` and ``Q4_0`` of GGUF, and weights of GPTQ
-    and AWQ, which are named ``weight`` as in a float model. Otherwise those of other libraries become floats. Layers
-    that are already quantized take weights of the same scheme.
+    and AWQ, which are named ``weight`` as in a float model. Otherwise other libraries' quantized weights become floats.
+    Layers that are already quantized take weights of the same scheme.
 
     All tensors are then on ``backend``. To load a large model without memory for its initial values, build it where
     tensors have no values, ``with bb.use_backend("autodiff(null)"):``, and name the backend here.
@@ -84,8 +84,8 @@ def load_weights(
     Raises :class:`ArgumentError` for unused and missing names (not with ``strict=False``), names that collide, and a
     tensor that the source lacks and that has no values, :class:`ConfigError` for a GGUF file whose metadata contradict
     a :class:`~backburn.models.Llama` (with ``strict=False`` a ``MetadataWarning``), :class:`ShapeError` and
-    :class:`DTypeError` for tensors that do not fit, and :class:`FileFormatError` for damaged and hostile files. Then
-    the model is unchanged: everything that can be wrong with a source is checked before a tensor is replaced.
+    :class:`DTypeError` for tensors that do not fit, and :class:`FileFormatError` for damaged and hostile files. On
+    errors the model is unchanged: a source is checked completely before a tensor is replaced.
 
         >>> import tempfile, backburn as bb
         >>> model = bb.nn.Linear(2, 1)
@@ -124,7 +124,7 @@ def load_weights(
         report = _report(leaves, named, (*unused, *left_out), required, targets)
         _check(found, leaves, named, targets, there)
         undone.pop_all()
-        own.clear()  # which would keep what is replaced
+        own.clear()  # it would keep replaced tensors alive
         for leaf in leaves:
             name = next((path for path in leaf.paths if path in named), None)
             _put(leaf, None if name is None else named[name].stored, targets[leaf.path], there)
@@ -135,10 +135,10 @@ def load_weights(
 def _quantize_layers(
     model: Module, named: Mapping[str, _Named], leaves: Iterable[Leaf], undone: ExitStack
 ) -> dict[str, DType]:
-    """Replace layers whose weights are quantized in the source, until they are ``undone``; the schemes by path.
+    """Replace layers whose weights are quantized in the source; ``undone`` restores them. Returns schemes by path.
 
-    A weight that another layer has as well, such as an embedding, stays as it is, unless the source has both layers':
-    then this one is no longer tied.
+    A tied weight, such as that of an embedding, stays as it is, unless the source has both layers' weights: then this
+    one is untied.
     """
     found: dict[int, Module] = {}
     schemes: dict[str, DType] = {}
@@ -173,7 +173,7 @@ def _quantize_layers(
 def _renamed(
     where: str, tensors: Mapping[str, Stored], rename: Callable[[str], Renamed], wanted: Set[str]
 ) -> tuple[dict[str, _Named], list[str]]:
-    """The tensors by the model's paths, and the names that are left out; those at ``wanted`` paths are turned."""
+    """The tensors by the model's paths, reordered at ``wanted`` paths, and the names that are left out."""
     named: dict[str, _Named] = {}
     unused: list[str] = []
     for name, stored in tensors.items():
@@ -289,11 +289,11 @@ def _advice(missing: list[str], unused: list[str], own: Mapping[str, Any]) -> st
             return f"Write rename=lambda name: {ends[theirs].removesuffix(theirs)!r} + name"
     if unused and missing:
         return f"rename= gives them other names. {hint_for(unused[0], own)}".rstrip(".")
-    return "rename= leaves those out for which it returns None" if unused else "The weights are of another model"
+    return "rename= leaves out names for which it returns None" if unused else "The weights are of another model"
 
 
 def _ends(name: str) -> Iterator[str]:
-    """The endings of a name after its dots; of a name with very many, the first ones."""
+    """The endings of a name after its dots; of very many, the longest ones."""
     for place in itertools.islice((i for i, sign in enumerate(name[:_LONGEST_PATH]) if sign == "."), _MOST_DOTS):
         yield name[place + 1 :]
 
@@ -305,7 +305,7 @@ def _check(
     targets: Mapping[str, DType],
     backend: AnyBackend | None,
 ) -> None:
-    """Check everything that can be wrong with the tensors, so that a model is replaced as a whole or not at all."""
+    """Check everything that can be wrong with the tensors, so that a model is loaded as a whole or not at all."""
     where = source.where
     problems: dict[type[Exception], list[str]] = {ShapeError: [], DTypeError: []}
     chosen: list[tuple[Leaf, list[str]]] = []
@@ -351,9 +351,9 @@ def _check(
 
 
 def _fits(stored: Stored, target: DType) -> bool:
-    """Whether a tensor can be cast without surprise: floats and complex numbers to their kind, integers to wider ones.
+    """Whether a tensor can be cast without surprise: floats to floats, complex to complex, integers to wider ones.
 
-    Others are cast to their like alone.
+    Other dtypes must be equal.
     """
     if target.kind == "quantized":
         return stored.parts is not None and stored.scheme == target.name
@@ -370,12 +370,12 @@ def _way_out(stored: Stored, target: DType) -> str:
     if target.kind == "quantized":
         return ": load the float weights, then quantize"
     if stored.kind == "quantized":
-        return ": quantized=True makes quantized layers of linear and convolutional ones"
+        return ": quantized=True quantizes linear and convolutional layers as the source does"
     return ""
 
 
 def _made(stored: Stored, backend: Any, target: DType) -> Any:
-    """The tensor on a backend, in a dtype; without history."""
+    """The tensor on a backend, in a dtype, without history."""
     if target.kind == "quantized":
         return stored.quantized(backend)
     value = stored.read()

@@ -19,8 +19,8 @@ from backburn.base.regular import open_regular
 class MappedFile:
     """A file's bytes, read-only.
 
-    Pages of a part that :meth:`array` has returned are given back when the next is asked for, or by :meth:`release`, so
-    that reading a file tensor by tensor keeps no more than one of them in memory.
+    The next call of :meth:`array`, or :meth:`release`, releases the pages of the last part, so that reading a file
+    tensor by tensor keeps at most one in memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class MappedFile:
             raise
 
     def array(self, start: int, length: int, what: str) -> NDArray[np.uint8]:
-        """A part of the file as an array; ``what`` it is, for errors."""
+        """A part of the file as an array; ``what`` names it in errors."""
         found = self.view(start, length, what)
         self.release()
         self._last = (start, length)
@@ -57,7 +57,7 @@ class MappedFile:
 
     def _check(self, start: int, length: int, what: str) -> None:
         if not (0 <= start <= self.size and 0 <= length <= self.size - start):
-            raise FileFormatError(f"{self.where}: {what} ends behind the end of the file: truncated, or damaged")
+            raise FileFormatError(f"{self.where}: {what} ends beyond the end of the file: truncated, or damaged")
 
     def release(self) -> None:
         """Release the pages of the last part; they are read again if still needed."""

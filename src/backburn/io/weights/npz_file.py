@@ -20,10 +20,10 @@ from backburn.io.weights.archive import Member
 from backburn.io.weights.mapped import MappedFile
 from backburn.io.weights.stored import Stored, elements, kind_of
 
-#: The bytes in which a header is, unless it describes a record.
+#: Headers fit into this many bytes, unless they describe records.
 START = 12 + 10_000
 _MAGIC = b"\x93NUMPY"
-#: Numbers; and what arrays have besides: texts, times and spans of them.
+#: Numbers; and the other dtypes that are read: strings, times and time spans.
 _NUMBER = re.compile(r"[<>|=]?[biufc]\d{1,2}")
 _OTHER = re.compile(r"[<>|=]?(?:[SU][1-9]\d{0,8}|[Mm]8\[\d{0,9}\w{1,2}\])")
 _ENTRIES = {
@@ -35,7 +35,7 @@ _ENTRIES = {
 
 @dataclass(frozen=True)
 class _Header:
-    """The description of an array, whose elements begin at ``data``; ``dtype`` is None for what is not a number."""
+    """The description of an array, whose elements begin at ``data``; ``dtype`` is None if it is not read."""
 
     descr: str
     dtype: np.dtype[Any] | None
@@ -44,7 +44,7 @@ class _Header:
     data: int
 
     def array(self, raw: NDArray[np.uint8]) -> NDArray[Any]:
-        """The array of bytes that begin with the header."""
+        """The array in bytes that begin with the header."""
         assert self.dtype is not None
         raw = raw[self.data :]
         array = raw != 0 if self.dtype.kind == "b" else raw.view(self.dtype)
@@ -52,8 +52,8 @@ class _Header:
 
 
 def _header(where: str, what: str, start: bytes, size: int, are_numbers: bool) -> _Header:
-    """The header at the start of an array's ``size`` bytes, which it has to describe."""
-    wide = 4 if start[6:7] == b"\2" else 2  # the version of the header, and so the bytes of its length
+    """The header at the start of an array's ``size`` bytes. Raises :class:`FileFormatError` if it does not fit."""
+    wide = 4 if start[6:7] == b"\2" else 2  # the header's version determines the width of its length
     data = 8 + wide + int.from_bytes(start[8 : 8 + wide], "little")
     text = start[8 + wide : data].decode("latin-1")
     if start[:6] != _MAGIC or start[6:7] not in b"\1\2" or len(start) < min(data, START):
@@ -83,7 +83,7 @@ def read(file: MappedFile, found: Mapping[str, Member]) -> dict[str, Stored]:
 def read_arrays(file: MappedFile, found: Mapping[str, Member]) -> dict[str, NDArray[Any]]:
     """The values of all arrays of an archive, copied into memory. Raises :class:`FileFormatError` as ``read`` does.
 
-    And for arrays that expand beyond :func:`~backburn.base.foreign_files.room`, since no model says what they are for.
+    Also for arrays that expand beyond :func:`~backburn.base.foreign_files.room`, since no model limits their size.
     """
     size = sum(member.size for member in found.values())
     if size > room(file.size):
@@ -95,13 +95,13 @@ def read_arrays(file: MappedFile, found: Mapping[str, Member]) -> dict[str, NDAr
 
 
 def single(file: MappedFile) -> NDArray[Any]:
-    """The array of an ``.npy`` file, in memory of the file. Raises :class:`FileFormatError` for another file."""
+    """The array of an ``.npy`` file, a view of the mapped file. Raises :class:`FileFormatError` for other files."""
     header = _header(file.where, "the file", file.bytes(0, min(START, file.size), "the header"), file.size, False)
     return header.array(file.view(0, file.size, "the array")) if header.dtype is not None else _refuse(file, header)
 
 
 def is_single(start: bytes) -> bool:
-    """Whether a file that starts so is an ``.npy`` file."""
+    """Whether a file with this start is an ``.npy`` file."""
     return start.startswith(_MAGIC)
 
 
@@ -132,7 +132,7 @@ def _stored(name: str, member: Member) -> Stored:
     where = member.file.where
     header = _header(where, f"{quoted(name)} in it", member.beginning(START), member.size, True)
     host, shape = header.dtype, header.shape
-    if host is None:  # text, times, objects, dtypes of others
+    if host is None:  # text, times, objects, other libraries' dtypes
         return Stored(shape, f"NumPy's {header.descr}", member.array, where)
     read = partial(_values, member, header)
     try:

@@ -31,8 +31,8 @@ ITEMSIZE = {name: d.itemsize for name, d in DTYPES.items() if d.kind != "quantiz
 def decoded(raw: NDArray[np.uint8], dtype: str, byte_order: str = "little") -> NDArray[Any]:
     """The elements of neighbouring bytes, as a view where NumPy has the dtype.
 
-    bfloat16 is that of ``ml_dtypes`` where it is installed, else float32; 8-bit floats are float16 and powers of two
-    float32, which hold them exactly.
+    bfloat16 is that of ``ml_dtypes`` if installed, else float32; 8-bit floats become float16, and 8-bit powers of two
+    float32, without rounding.
     """
     if dtype in WIDENED:
         return _widening(dtype)[raw]
@@ -54,7 +54,7 @@ def _bfloat16(bits: NDArray[np.uint16]) -> NDArray[Any]:
 
 @functools.cache
 def _widening(dtype: str) -> NDArray[Any]:
-    """The numbers of the 256 bytes."""
+    """The values of all 256 bytes."""
     if dtype == "float8_e8m0fnu":
         return np.array([2.0**exponent for exponent in range(-127, 128)] + [np.nan], np.float32)
     mantissa, bias, highest = _FLOAT8[dtype]

@@ -1,10 +1,10 @@
 """Quantized weights that a source holds in several arrays: those of backburn's own files, of GPTQ and of AWQ.
 
 GPTQ and AWQ (Frantar et al. (2022), *GPTQ*, arXiv:2210.17323; Lin et al. (2023), *AWQ*, arXiv:2306.00978) store a
-weight of a linear layer ``x`` as ``x.qweight``, ``x.qzeros`` and ``x.scales``, with 32-bit integers that hold several
-numbers each: unsigned integers, a zero point and a float16 step for each group of neighbouring inputs. They are an
-affine scheme of ours, bit for bit, once halves of the range are subtracted from values and zero points. GPTQ packs
-along the inputs, with the least bits first; AWQ along the outputs, eight of them in the order of :data:`AWQ_ORDER`.
+weight of a linear layer ``x`` as ``x.qweight`` (unsigned integers), and ``x.qzeros`` and ``x.scales``: a zero point and
+a float16 step for each group of neighbouring inputs. 32-bit integers hold several values or zero points each. Less half
+of the range, these equal an affine scheme of backburn, bit for bit. GPTQ packs along the inputs, lowest bits first; AWQ
+along the outputs, eight at a time in the order of :data:`AWQ_ORDER`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from backburn.base.foreign import quoted
 from backburn.io.quantized import Parts, check_types, check_values, part_names, scheme_and_shape
 from backburn.io.weights.stored import Stored, nothing
 
-#: The outputs that the eight numbers of an integer of AWQ belong to, from the least bits on.
+#: The outputs of the eight numbers in an integer of AWQ, lowest bits first.
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 _WORD = 32
 
@@ -32,7 +32,7 @@ _WORD = 32
 
 
 def joined(where: str, tensors: Mapping[str, Stored], schemes: Mapping[str, Any]) -> dict[str, Stored]:
-    """The tensors of a file, with the parts of those that ``schemes`` describes in one.
+    """The tensors of a file, with the parts of those in ``schemes`` joined.
 
     Raises :class:`FileFormatError` for parts that are missing, or do not fit the scheme.
     """
@@ -76,7 +76,7 @@ def unpacked(
 ) -> dict[str, Stored]:
     """The tensors, with those of GPTQ and AWQ under the names of the weights that they stand for, ``x.weight``.
 
-    ``zeros_less_one`` says whether GPTQ's zero points are stored less 1, as they are but for its ``gptq_v2``. Raises
+    ``zeros_less_one`` says whether GPTQ's zero points are stored minus 1, as in all formats but ``gptq_v2``. Raises
     :class:`FileFormatError` for arrays that are not a packed weight, and weights whose inputs are in another order.
     """
     found = dict(tensors)
@@ -104,12 +104,12 @@ class _Packed:
     bits: int
     is_awq: bool
     shape: tuple[int, int]
-    #: The difference between a zero point and the number that is stored for it.
+    #: The difference between a zero point and its stored value.
     less: int
 
     @property
     def group(self) -> int:
-        """The inputs that share a step."""
+        """The number of inputs that share a step."""
         return self.shape[1] // self.scales.shape[0]
 
     def stored(self, where: str) -> Stored:
@@ -124,7 +124,7 @@ class _Packed:
         )  # fmt: skip
 
     def integers(self) -> NDArray[np.uint8]:
-        """The numbers (outputs, inputs), from 0 on."""
+        """The unsigned integers (outputs, inputs)."""
         words = _words(self.qweight)
         numbers = _numbers(words, self.bits, self.is_awq)  # (rows, columns, numbers in a word)
         if self.is_awq:
@@ -145,7 +145,7 @@ class _Packed:
         return product
 
     def parts(self) -> Parts:
-        """The parts of a quantized tensor: values and zero points less half of the range, values packed in rows."""
+        """The parts of a quantized tensor: values and zero points minus half of the range, values packed in rows."""
         half = 0 if self.bits == 8 else 1 << (self.bits - 1)
         zero = (self.zeros() - half).astype(np.uint8 if self.bits == 8 else np.int8)
         scale = np.ascontiguousarray(self.scales.read().T)
@@ -159,7 +159,7 @@ class _Packed:
         return packed, scale, np.ascontiguousarray(zero)
 
     def check(self, where: str) -> None:
-        """Raise unless the parts can be read, and groups are neighbouring inputs."""
+        """Raise unless the parts can be read, and groups consist of neighbouring inputs."""
         for part in (self.qweight, self.qzeros, self.scales):
             part.check()
         if self.g_idx is None:
@@ -186,7 +186,7 @@ class _Packed:
 
 
 def _packed(where: str, name: str, parts: list[Stored | None], zeros_less_one: bool) -> _Packed:
-    """The weight of these parts, whose shapes tell how it is packed."""
+    """The weight of these parts, whose shapes show how it is packed."""
     qweight, qzeros, scales, g_idx = parts
     assert qweight is not None
     assert qzeros is not None
@@ -226,7 +226,7 @@ def _words(stored: Stored) -> NDArray[np.uint32]:
 
 
 def _numbers(words: NDArray[np.uint32], bits: int, is_awq: bool) -> NDArray[np.uint8]:
-    """The numbers in the words of a matrix, along a further axis."""
+    """The numbers in the words of a matrix, along a new last axis."""
     raw = words.view(np.uint8).reshape(*words.shape, 4)
     each = 8 // bits
     numbers = np.empty((*words.shape, 4 * each), np.uint8)

@@ -1,8 +1,8 @@
-"""Pickles interpreted without running anything: a small machine for the opcodes that plain data need.
+"""Pickles interpreted without executing anything: a small machine for the opcodes of plain data.
 
-Python's own reader calls whatever a pickle names. This one builds numbers, strings, tuples, lists and dicts; a class or
-function that a pickle names is looked up in a table of functions of ours, and a name that is not there ends the
-reading. Opcodes are counted, and no length is believed before the bytes are there.
+Python's reader calls whatever a pickle names. This one builds numbers, strings, tuples, lists and dicts; it looks up
+classes and functions in a table of our own functions, and refuses other names or keeps inert stand-ins. The number of
+opcodes is limited, and no length is trusted before its bytes are read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 class Stream:
-    """The bytes of a part of a file, read from the beginning on."""
+    """The bytes of a part of a file, read in order."""
 
     def __init__(self, file: MappedFile, start: int, end: int) -> None:
         self.file, self.place, self.end = file, start, end
@@ -70,9 +70,9 @@ class Known:
 
 
 class Foreign:
-    """A stand-in for a class or function that a pickle names, and for all that it makes: nothing is called or kept.
+    """A stand-in for a class or function that a pickle names, and for its results: nothing is called.
 
-    What is put into it as into a dict or list is in ``items``; attributes are dropped.
+    Items that are added as to a dict or list are in ``items``; attributes are dropped.
     """
 
     __slots__ = ("items", "name")
@@ -85,8 +85,8 @@ class Foreign:
 class Machine:
     """Builds the data of pickles in a stream; ``known`` are the names that they may use.
 
-    ``persistent`` makes a value of each reference to data outside the pickle. With ``foreign``, other names become
-    :class:`Foreign` objects, and :attr:`met` has the first of them; else they are refused.
+    ``persistent`` returns the value of a reference to data outside the pickle. With ``foreign``, other names become
+    :class:`Foreign` objects, and :attr:`met` is the first of them; else they are refused.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Machine:
         self.met: str | None = None
 
     def load(self, stream: Stream) -> Any:
-        """The data of the next pickle. Raises :class:`FileFormatError` for whatever is not plain data."""
+        """The data of the next pickle. Raises :class:`FileFormatError` for anything but plain data."""
         stack: list[Any] = []
         memo: list[Any] = []
         try:
@@ -117,23 +117,23 @@ class Machine:
                 self._step(opcode.name, argument, stack, memo)
         except FileFormatError:
             raise
-        except Exception as error:  # damage may trip the machine anywhere
+        except Exception as error:  # a damaged pickle may fail anywhere
             words = f"{type(error).__name__}: {error}" if isinstance(error, ValueError) else type(error).__name__
             raise FileFormatError(f"{self.where}: a damaged pickle, near byte {stream.place} ({words:.200})") from error
         raise FileFormatError(f"{self.where}: a pickle without an end")
 
     def _step(self, name: str, argument: Any, stack: list[Any], memo: list[Any]) -> None:
         """One opcode."""
-        if name in ("BINPUT", "LONG_BINPUT"):  # by numbers that somebody may have chosen, so that no dict holds them
+        if name in ("BINPUT", "LONG_BINPUT"):  # a list, since chosen integers can make a dict slow
             if argument > MOST_OPCODES:
-                raise ValueError(f"a value that is remembered by the number {argument}")
+                raise ValueError(f"a value with the memo index {argument}")
             memo.extend([_MARK] * (argument + 1 - len(memo)))
             memo[argument] = _top(stack)
         elif name == "MEMOIZE":
             memo.append(_top(stack))
         elif name in ("BINGET", "LONG_BINGET"):
             if memo[argument] is _MARK:
-                raise ValueError(f"no value is remembered by the number {argument}")
+                raise ValueError(f"no value has the memo index {argument}")
             stack.append(memo[argument])
         elif name in _LITERALS:
             stack.append(argument)
@@ -154,7 +154,7 @@ class Machine:
         elif name == "STACK_GLOBAL":
             last, first = _popped(stack), _popped(stack)
             are_names = isinstance(first, str) and isinstance(last, str)
-            if are_names and len(first) + len(last) > _LONGEST_LINE:  # each stand-in keeps its own
+            if are_names and len(first) + len(last) > _LONGEST_LINE:  # each stand-in keeps its name
                 raise ValueError(f"a name of {len(first) + len(last)} characters")
             stack.append(self._named(f"{first}.{last}" if are_names else ""))
         elif name in ("REDUCE", "NEWOBJ"):
@@ -172,7 +172,7 @@ class Machine:
         elif name == "BUILD":  # attributes, such as the versions of layers that a state dict carries along
             _popped(stack)
             if not isinstance(stack[-1], (dict, Foreign)):
-                raise ValueError("attributes of what has none")
+                raise ValueError("attributes of an object that has none")
         elif name == "POP":
             _popped(stack)
         elif name not in ("PROTO", "FRAME"):
@@ -188,7 +188,7 @@ class Machine:
         if name.startswith("SETITEM"):
             into = holder.items if isinstance(holder, Foreign) else holder
             if not isinstance(into, dict) or len(items) % 2:
-                raise ValueError("keys without values, or a dict that is none")
+                raise ValueError("keys without values, or keys of what is not a dict")
             for key, value in zip(items[::2], items[1::2], strict=True):
                 into[self._key(key, len(into))] = value
         elif isinstance(holder, Foreign):
@@ -196,7 +196,7 @@ class Machine:
         elif isinstance(holder, list):
             holder.extend(items)
         else:
-            raise ValueError("a list that is none")
+            raise ValueError("items of what is not a list")
 
     def _named(self, name: str) -> Any:
         """The stand-in for a class or function that the pickle names."""
@@ -215,7 +215,7 @@ class Machine:
         )
 
     def _key(self, key: Any, count: int) -> str | bytes | None:
-        """The key of a dict; one that is not text or number has none in common with others."""
+        """The key of a dict; keys other than strings and numbers become unique strings."""
         try:
             return key_of(key)
         except ValueError:
@@ -229,13 +229,13 @@ class Machine:
         make = function.make if isinstance(function, Known) else None
         if make is None or not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
             raise FileFormatError(f"{self.where}: its pickle calls something other than a function of tensors")
-        # A value may be remembered and given to many calls, each of which may walk over it.
+        # A memoized value may be passed to many calls, each of which may iterate over it.
         self.left -= sum(len(x) for x in arguments if isinstance(x, (list, tuple, dict)))
         return make(*arguments)
 
 
 def _popped(stack: list[Any]) -> Any:
-    """The last of a stack, which is not a mark."""
+    """Remove and return the top of a stack. Raises ValueError for a mark."""
     value = stack.pop()
     if value is _MARK:
         raise ValueError("a mark in the place of a value")
@@ -255,8 +255,8 @@ def _marked(stack: list[Any]) -> list[Any]:
 def key_of(value: Any) -> str | bytes | None:
     """The key of a dict for a pickle's key: numbers as digits in bytes, which no string equals.
 
-    Python's hash of a number is the number, and of numbers that somebody has chosen a dict takes the square of the
-    time. Those of text are random. Raises ValueError for a key that is neither.
+    Python's hash of an integer is the integer, so chosen keys can make a dict take quadratic time; hashes of text are
+    random. Raises ValueError for a key that is neither.
     """
     if value is None or isinstance(value, str):
         return value
@@ -266,12 +266,12 @@ def key_of(value: Any) -> str | bytes | None:
 
 
 def key_text(key: str | bytes | None) -> str:
-    """A key of :func:`key_of` in the name of a tensor."""
+    """A key of :func:`key_of` as part of a tensor's name."""
     return key.decode() if isinstance(key, bytes) else str(key)
 
 
 def _top(stack: list[Any]) -> Any:
-    """The last of a stack, which stays there."""
+    """The top of a stack, which stays there."""
     value = _popped(stack)
     stack.append(value)
     return value

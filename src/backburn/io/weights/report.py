@@ -12,8 +12,8 @@ from backburn.base.foreign import printable
 class WeightsReport:
     """The result of :func:`load_weights`: names of the source and of the model, and where they differ.
 
-    ``used`` maps the model's paths to the names that they were loaded from, ``renamed`` those whose name is another, or
-    whose axes were turned. ``unused`` are names of the source, ``missing`` the model's paths that kept their values.
+    ``used`` maps the model's paths to the names that they were loaded from, ``renamed`` those with another name or
+    reordered axes. ``unused`` are names of the source, ``missing`` the model's paths that kept their values.
     ``cast`` maps the model's paths to the dtype in the source and that of the model. Prints as a table.
 
         >>> print(WeightsReport(used={"weight": "fc.weight"}, cast={"weight": ("bfloat16", "float32")}))

@@ -1,7 +1,7 @@
-"""Files in the format of safetensors: the length of a header, the header in JSON, and the bytes of the tensors.
+"""Files in the safetensors format: the length of a header, the header in JSON, and the bytes of the tensors.
 
-(https://huggingface.co/docs/safetensors.) Tensors of dtypes that NumPy lacks are read too, which the package
-``safetensors`` refuses to give to NumPy, and values are not copied.
+(https://huggingface.co/docs/safetensors.) Unlike with the package ``safetensors``, dtypes that NumPy lacks are read
+too, and values are not copied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from backburn.io.weights.numbers import ITEMSIZE, decoded
 from backburn.io.weights.packed import joined
 from backburn.io.weights.stored import Stored, elements, kind_of, nothing
 
-#: The names of the format for dtypes.
+#: The format's names of dtypes.
 DTYPE_NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
     "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
@@ -39,7 +39,7 @@ _LONGEST_DTYPE = 50
 
 
 def looks_like(start: bytes) -> bool:
-    """Whether a file that starts so may be of this format."""
+    """Whether a file with this start may be of this format."""
     return start[8:9] == b"{"
 
 
@@ -54,7 +54,7 @@ class Entry:
     length: int
 
     def array(self, file: MappedFile) -> NDArray[Any]:
-        """The values, in memory of the file where NumPy has the dtype."""
+        """The values, a view of the mapped file if NumPy has the dtype."""
         return decoded(file.array(self.start, self.length, quoted(self.name)), self.dtype).reshape(self.shape)
 
     def digest(self, file: MappedFile) -> str:
@@ -68,7 +68,7 @@ class Entry:
 
 
 class Checksum:
-    """The CRC-32 of a tensor of backburn's own files: of its name, dtype and shape, continued with its bytes."""
+    """The CRC-32 of a tensor in backburn's files: of its name, dtype and shape, continued with its bytes."""
 
     def __init__(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
         self._value = zlib.crc32(f"{name}\0{dtype}\0{shape}\0".encode())
@@ -104,7 +104,7 @@ def read(file: MappedFile) -> dict[str, Stored]:
 def check_digest(file: MappedFile, entry: Entry, expected: object) -> None:
     """Raise :class:`FileFormatError` for a tensor with another digest."""
     if entry.digest(file) != expected:
-        raise FileFormatError(f"{file.where}: {quoted(entry.name)} is damaged: it does not have its checksum (CRC-32)")
+        raise FileFormatError(f"{file.where}: {quoted(entry.name)} is damaged: its checksum (CRC-32) does not match")
 
 
 def entries_of(file: MappedFile) -> tuple[dict[str, Entry], dict[str, str]]:
@@ -114,7 +114,7 @@ def entries_of(file: MappedFile) -> tuple[dict[str, Entry], dict[str, str]]:
         raise FileFormatError(f"{file.where}: a header of {length} bytes; the format allows {LONGEST_HEADER}")
     header = _header(file, file.bytes(8, length, "the header"))
     metadata = header.pop(METADATA, None)
-    metadata = {} if metadata is None else metadata  # MLX writes null where there are none
+    metadata = {} if metadata is None else metadata  # MLX writes null for no metadata
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise FileFormatError(f"{file.where}: its metadata is not a table of strings")
     data = 8 + length
@@ -138,7 +138,7 @@ def _header(file: MappedFile, text: bytes) -> dict[str, Any]:
 
 
 def _own_metadata(file: MappedFile, metadata: dict[str, str]) -> dict[str, Any]:
-    """The table of a file of backburn's own; empty for others. Raises for one that only other functions can read."""
+    """The table in the metadata of backburn's files; empty for others. Raises for files that other functions read."""
     if KEY not in metadata:
         return {}
     about = parsed(metadata[KEY].encode(), f"{file.where}: the metadata under {KEY!r} are")
@@ -191,4 +191,4 @@ def _check_places(file: MappedFile, places: list[tuple[int, int, str]], length: 
             raise FileFormatError(f"{file.where}: {quoted(name)} {fault}")
         last = end
     if last != length:
-        raise FileFormatError(f"{file.where}: {length - last} bytes behind the last tensor belong to none")
+        raise FileFormatError(f"{file.where}: {length - last} bytes after the last tensor belong to none")

@@ -1,4 +1,4 @@
-"""Writing files in the format of safetensors, part by part, with a digest of each tensor if it is asked for."""
+"""Writing safetensors files, part by part, with a digest of each tensor on request."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from backburn.io.parts import parts_of_bytes
 from backburn.io.weights.safetensors_file import DTYPE_NAMES, METADATA, Checksum
 from backburn.tensor.core.wrapping import is_tensor
 
-#: Digests by the names of tensors.
+#: Digests by tensor name.
 Digests: TypeAlias = Mapping[str, str]
-#: Parts that may wait to be hashed, while further ones are written: more leave the cache before they are.
+#: Parts that may wait for hashing while others are written: more would leave the cache before.
 _WAITING = 4
 
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor to be written: the tensors or arrays that are stacked along its first axis, one for most."""
+    """A tensor to be written: the tensors or arrays that are joined along its first axis, usually one."""
 
     name: str
     values: tuple[Any, ...]
@@ -38,7 +38,7 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape together."""
+        """The shape of the joined tensor."""
         first = tuple(self.values[0].shape)
         return (sum(x.shape[0] for x in self.values), *first[1:]) if len(self.values) > 1 else first
 
@@ -59,8 +59,8 @@ def write(
 
     Metadata may be a function of the digests, which are computed while tensors are written.
 
-    Tensors of wide elements come first, so that each begins at a multiple of its element's bytes. Raises
-    :class:`DTypeError` for a tensor of the format's own name.
+    Tensors with the widest elements come first, so that each is aligned to its element size. Raises
+    :class:`DTypeError` for a tensor with the name that the format reserves.
     """
     ordered = sorted(parts, key=lambda part: (-part.values[0].dtype.itemsize, part.name))
     if any(part.name == METADATA for part in ordered):
@@ -86,7 +86,7 @@ def write(
         write_atomically(path, write_hashed, follow=follow)
     except Exception:
         if any(is_tensor(x) and levels_of(x.backend) for part in ordered for x in part.values):
-            deque(pieces, maxlen=0)  # other processes send their shards of what is left
+            deque(pieces, maxlen=0)  # receive the remaining shards, which other processes still send
         raise
 
 
@@ -123,7 +123,7 @@ def _pieces(parts: Sequence[Part]) -> Iterator[tuple[str, Any]]:
 
 
 def _hashed(parts: Sequence[Part], pieces: Iterator[tuple[str, Any]], write: Callable[[Any], object]) -> Digests:
-    """Hand the bytes of tensors to ``write``, while another thread hashes them."""
+    """Pass the bytes of tensors to ``write`` while another thread hashes them."""
     hashes = {part.name: Checksum(part.name, part.dtype, part.shape) for part in parts}
     waiting: deque[Future[None]] = deque()
     with ThreadPoolExecutor(1) as pool:

@@ -27,11 +27,11 @@ _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 def save_weights(model: Module, path: str | os.PathLike[str], *, max_shard_size: int | str = "5GB") -> None:
     """Write a model's weights for PyTorch, transformers, MLX and whatever else reads safetensors.
 
-    A path that ends in ``.safetensors`` becomes one file; another a folder with ``model.safetensors``, or, if that
+    A path that ends in ``.safetensors`` becomes one file; any other a folder with ``model.safetensors``, or, if that
     would be larger than ``max_shard_size`` (bytes, or a number with a unit, as in ``"500MB"``), with shards and their
-    index in Hugging Face's layout. Names and packing are those of PyTorch's layers, as of
-    :func:`~backburn.io.torch_state`; a tied parameter is written once, under its first path, and the metadata name its
-    other paths. Files are written atomically, part by part; those of an earlier, other number of shards are removed.
+    index in Hugging Face's layout. Names and packing are those of PyTorch's layers, as in
+    :func:`~backburn.io.torch_state`; a tied parameter is written once, under its first path, and the metadata lists its
+    other paths. Files are written atomically, part by part; stale files of another number of shards are removed.
     Needs no extra. :func:`load_weights` reads the result.
 
     Quantized weights are written in their stored form: values under their name, steps and zero points under the name
@@ -74,7 +74,7 @@ def save_weights(model: Module, path: str | os.PathLike[str], *, max_shard_size:
             "weight_map": {part.name: name for name, shard in files.items() for part in shard},
         }
         write_atomically(target / INDEX, json.dumps(index, indent=2, sort_keys=True).encode(), follow=False)
-    for file in target.iterdir():  # of an earlier model, no part of which the reader may find
+    for file in target.iterdir():  # remove files of an earlier model, which a reader would find
         stale = file.name in (SINGLE, INDEX) or _SHARD.fullmatch(file.name)
         if stale and file.name not in files and not (file.name == INDEX and len(shards) > 1):
             with suppress(FileNotFoundError):
@@ -93,14 +93,14 @@ def _bytes_of(size: Any) -> int:
     if match is not None and match[2] in _UNITS:
         size = int(float(match[1]) * _UNITS[match[2]])
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ArgumentError(f"save_weights: max_shard_size is a number of bytes, or one as '500MB', not {size!r}")
+        raise ArgumentError(f"save_weights: max_shard_size is a number of bytes, or text such as '500MB', not {size!r}")
     return size
 
 
 def _parts(model: Module) -> tuple[list[list[Part]], dict[str, str], dict[str, Any]]:
-    """The tensors to be written; those in one list belong together.
+    """The tensors to be written, in groups that stay together; ties; and the schemes of quantized tensors.
 
-    And for further paths of tied ones the path under which they are, and the schemes of quantized ones.
+    Ties map the further paths of a tied tensor to the path under which it is written.
     """
     leaves, packs = state_places(model)
     values: dict[str, tuple[Any, ...]] = {}
@@ -126,9 +126,9 @@ def _parts(model: Module) -> tuple[list[list[Part]], dict[str, str], dict[str, A
         groups.append([Part(part, (array,)) for part, array in arrays.items()])
     names = [part.name for group in groups for part in group]
     twice = repeated(names) if len(set(names)) < len(names) else None
-    for taken, why in ((METADATA if METADATA in names else None, "for what is not a tensor"), (twice, "twice")):
+    for taken, why in ((METADATA if METADATA in names else None, "reserved for metadata"), (twice, "used twice")):
         if taken is not None:
-            raise ArgumentError(f"save_weights: files keep the name {taken!r} {why}: choose another")
+            raise ArgumentError(f"save_weights: the name {taken!r} is {why}: choose another")
     return groups, kept, schemes
 
 

@@ -55,9 +55,7 @@ def _of_file(file: MappedFile, metadata: dict[str, Any]) -> dict[str, Stored]:
         return torch_file.read_legacy(file)
     if safetensors_file.looks_like(start):
         return safetensors_file.read(file)
-    raise FileFormatError(
-        f"{file.where}: no file of weights that is known (safetensors, PyTorch, npz, GGUF), or a damaged one"
-    )
+    raise FileFormatError(f"{file.where}: not a known file of weights (safetensors, PyTorch, npz, GGUF), or damaged")
 
 
 def _of_archive(file: MappedFile) -> dict[str, Stored]:

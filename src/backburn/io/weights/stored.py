@@ -39,8 +39,8 @@ class Stored:
     empty for what cannot be read. ``read`` returns an array that belongs to the source, or a tensor of ours. ``check``
     raises if reading would fail, without keeping what it reads. ``where`` is the file, for errors.
 
-    Where the values fit a scheme without a change, ``scheme`` is its name, ``parts`` reads them as a quantized tensor's
-    (values, steps and zero points, as arrays), and ``check_parts`` is a ``check`` of these.
+    If the values fit a scheme exactly, ``scheme`` is its name, ``parts`` reads them as a quantized tensor's (values,
+    steps and zero points, as arrays), and ``check_parts`` is a ``check`` of these.
     """
 
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class Stored:
         return replace(self, shape=shape, read=lambda: self.read()[start:end], scheme="", parts=None)
 
     def taken(self, rows: NDArray[Any]) -> Stored:
-        """The rows with these numbers, in their scheme if it has blocks along rows, else as floats."""
+        """The rows with these indices, in their scheme if it has blocks along rows, else as floats."""
         read, shape, parts = self.read, (len(rows), *self.shape[1:]), self.parts
         found = replace(self, shape=shape, read=lambda: np.asarray(read())[rows], scheme="", parts=None)
         scheme: Any = as_dtype(self.scheme) if parts is not None else None

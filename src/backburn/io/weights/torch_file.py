@@ -1,9 +1,9 @@
 """PyTorch's files of tensors, in both formats, read without PyTorch; nothing in them is executed.
 
-Since version 1.6 of PyTorch, a file is an archive: ``data.pkl`` describes the objects, and each storage is a member of
-its own. Before, it was a row of pickles (a number, a version, sizes of the machine, the objects, the names of the
-storages) and then the storages, each behind its length. Names of tensors in dicts and lists are joined by dots, as in
-``optimizer.state.0.exp_avg``. Objects of other classes beside them are left out.
+Since PyTorch 1.6, a file is an archive: ``data.pkl`` describes the objects, and each storage is a member. Earlier files
+are a sequence of pickles (a magic number, a version, sizes of the machine, the objects, the names of the storages) and
+then the storages, each after its length. Names of tensors in dicts and lists are joined by dots, as in
+``optimizer.state.0.exp_avg``. Objects of other classes are left out.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from backburn.io.weights.numbers import ITEMSIZE, decoded
 from backburn.io.weights.pickles import Foreign, Known, Machine, Stream, key_of, key_text
 from backburn.io.weights.stored import Stored, elements, kind_of, nothing
 
-#: How files of the older format begin: a pickle of their number.
+#: The start of files of the older format: a pickle of their magic number.
 LEGACY_START = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _LEGACY_VERSION = 1001
 _MOST_DEPTH = 50
-#: The bytes of memory that are counted for a visit of a part.
+#: The bytes of memory that count for a visit of a part, besides its path.
 _VISIT = 200
 _LONGEST_NAME = 1000
 
@@ -49,9 +49,9 @@ _ITEMSIZE = {**ITEMSIZE, "": 1}
 
 @dataclass
 class _Storage:
-    """Neighbouring elements in a file; of bytes where ``dtype`` is empty. The older format gives ``start`` at its end.
+    """Neighbouring elements in a file; bytes if ``dtype`` is empty. In the older format, ``start`` is set at the end.
 
-    ``first`` is the element with which a view of the storage begins.
+    ``first`` is the first element of a view of the storage ``whole``.
     """
 
     dtype: str
@@ -70,7 +70,7 @@ def description(found: Mapping[str, Member]) -> str | None:
 def read(file: MappedFile, found: Mapping[str, Member], described: str) -> dict[str, Stored]:
     """The tensors of an archive with these members, one of which describes the objects.
 
-    Raises :class:`FileFormatError` for whatever is not a tree of tensors, and for compressed members.
+    Raises :class:`FileFormatError` for anything but a tree of tensors, and for compressed members.
     """
     packed = next((name for name, member in found.items() if member.is_compressed), None)
     if packed is not None:
@@ -116,7 +116,7 @@ def read_legacy(file: MappedFile) -> dict[str, Stored]:
             raise FileFormatError(f"{file.where}: a view of the storage {quoted(key)} has no beginning and length")
         _, first, count = view
         if first < 0 or count < 0 or first + count > length:
-            raise FileFormatError(f"{file.where}: a view of the storage {quoted(key)} ends behind it")
+            raise FileFormatError(f"{file.where}: a view of the storage {quoted(key)} ends beyond it")
         return _Storage(dtype, count, first=first, whole=whole)
 
     stream = Stream(file, 0, file.size)
@@ -140,7 +140,7 @@ def read_legacy(file: MappedFile) -> dict[str, Stored]:
         place = found.start + length * _ITEMSIZE[found.dtype]
         if place > file.size:
             raise FileFormatError(
-                f"{file.where}: the storage {quoted(key)} ends behind the end of the file, which is truncated"
+                f"{file.where}: the storage {quoted(key)} ends beyond the end of the file, which is truncated"
             )
     return _tensors(file, tree, reader)
 
@@ -211,7 +211,7 @@ def _tensor(
     count = elements(file.where, "a tensor", shape)
     elements(file.where, "the strides of a tensor", strides)
     if type(first) is not int or first < 0 or len(strides) != len(shape):
-        raise FileFormatError(f"{file.where}: a tensor without a beginning, or with as many strides as axes")
+        raise FileFormatError(f"{file.where}: a tensor without a beginning, or without as many strides as axes")
     last = first + sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if count else first - 1
     size = _ITEMSIZE[dtype]
     available = storage.length // (1 if storage.dtype else size)
@@ -257,21 +257,21 @@ def _tensors(file: MappedFile, tree: Any, machine: Machine) -> dict[str, Stored]
 
 
 class _Room:
-    """The memory that the names of parts may take: a part in many places has as many names, in a small file."""
+    """A budget of memory for names: in a small file, a part that is referenced often may have very many."""
 
     def __init__(self, left: int) -> None:
         self.left = left
 
     def take(self, size: int) -> bool:
-        """Whether that much is left; if so, it is taken."""
+        """Take ``size`` from the budget. Returns whether it sufficed."""
         self.left -= size
         return self.left >= 0
 
 
 def _leaves(file: MappedFile, tree: Any, path: str, depth: int, left: _Room) -> Iterator[tuple[str, Stored]]:
-    """The tensors in a tree, each with its path; a part in many places is visited many times, but not without end."""
+    """The tensors in a tree, each with its path; a part is visited once per reference, within the budget ``left``."""
     if depth > _MOST_DEPTH or len(path) > _LONGEST_NAME or not left.take(_VISIT + len(path)):
-        raise FileFormatError(f"{file.where}: its pickle holds parts in parts too deep, too many, or of too long names")
+        raise FileFormatError(f"{file.where}: its pickle is nested too deeply, or has too many parts or too long names")
     if isinstance(tree, Stored):
         yield path, tree
         return

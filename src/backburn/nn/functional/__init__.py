@@ -139,7 +139,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> FloatTensor
     return call_same_dtype("linear", x, weight, bias)
 
 
-#: The activations that are :func:`gelu`, each with its ``approximate``.
+#: The argument ``approximate`` of :func:`gelu` for each activation that uses it.
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 
 

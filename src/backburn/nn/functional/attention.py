@@ -41,10 +41,10 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Floa
     """
     weight, ids = kind_operand("embedding", weight, "FI"), tensor_operand("embedding", x)
     if ids.dtype.kind != "int":
-        raise DTypeError(f"embedding: rows are named by integers; indices and weight: {describe((ids, weight))}")
+        raise DTypeError(f"embedding: takes integer indices; indices and weight: {describe((ids, weight))}")
     weight = cast(weight, accept_dtype("embedding", weight.dtype, "F", (weight,)))
     if not weight.ndim:
-        raise ShapeError(f"embedding: a weight has rows, and this has no axis. Operands: {describe((ids, weight))}")
+        raise ShapeError(f"embedding: the weight is 0-d, it has no rows. Operands: {describe((ids, weight))}")
     if padding_idx is not None:
         padding_idx = integer("embedding", "padding_idx", padding_idx)
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
@@ -63,8 +63,8 @@ def lstm_cell(
     ``projected`` (examples, 4 * size) is the input times its weight, best computed for all steps at once, and
     ``weight`` (4 * size, size) is that of the hidden state. With ``i, f, g, o`` the four parts of ``projected + hidden
     @ weight.T + bias``: ``cell' = sigmoid(f) * cell + sigmoid(i) * tanh(g)``, ``hidden' = sigmoid(o) * tanh(cell')``.
-    Slopes of gates follow from their values: a gate that rounds to 1 (in float32 from 17 on) has the slope 0, whereas
-    that of :func:`sigmoid` is 4e-8. Raises :class:`ShapeError` where shapes do not fit.
+    Derivatives of gates are computed from their values: a gate that rounds to 1 (in float32 from 17 on) has derivative
+    0, whereas :func:`sigmoid` has 4e-8. Raises :class:`ShapeError` where shapes do not fit.
 
         >>> import backburn as bb
         >>> state = bb.ones((1, 2))
@@ -103,8 +103,8 @@ def gru_cell(projected: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | N
     ``projected`` (examples, 3 * size) is the input times its weight, and ``weight`` (3 * size, size) is that of the
     hidden state. With ``r, z, n`` the parts of ``projected`` and ``r', z', n'`` those of ``hidden @ weight.T + bias``:
     ``reset = sigmoid(r + r')``, ``update = sigmoid(z + z')``, ``new = tanh(n + reset * n')``, and the result is ``(1 -
-    update) * new + update * hidden``. Slopes of the gates are those of :func:`lstm_cell`. Raises :class:`ShapeError`
-    where shapes do not fit.
+    update) * new + update * hidden``. Derivatives of gates are computed as in :func:`lstm_cell`. Raises
+    :class:`ShapeError` where shapes do not fit.
 
         >>> import backburn as bb
         >>> gru_cell(bb.zeros((1, 6)), bb.ones((1, 2)), bb.zeros((6, 2))).tolist()
@@ -168,8 +168,8 @@ def scaled_dot_product_attention(
         tensor_operand(name, x)
     if mask is not None and tensor_operand(name, mask).dtype.kind not in ("bool", "float"):
         raise DTypeError(
-            f"{name}: a mask is of truth values (which may be attended to; write mask != 0) or of floats (what is "
-            f"added to the scores). Operands: {describe((query, key, value, mask))}"
+            f"{name}: a mask is bool (True attends; write mask != 0) or float (added to the scores). "
+            f"Operands: {describe((query, key, value, mask))}"
         )
     if mask is not None and mask.dtype.is_floating:
         query, key, value, mask = promote_operands(name, query, key, value, mask)

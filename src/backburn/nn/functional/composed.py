@@ -33,7 +33,7 @@ __all__ = [
     "rotary",
 ]  # fmt: skip
 
-#: The limit of SELU far below 0: minus its scale times its alpha.
+#: The limit of SELU at minus infinity: minus its scale times its alpha.
 SATURATED = -1.7580993408473766
 
 
@@ -124,8 +124,8 @@ def pad_sequence(sequences: Sequence[Tensor], *, padding_value: float = 0.0) -> 
     """Sequences of different lengths stacked into one tensor, the shorter ones padded with ``padding_value``.
 
     Tensors (length, ...) of the same shape apart from their lengths give (sequences, longest length, ...), in their
-    promoted dtype. Raises :class:`ShapeError` for tensors of other shapes, and :class:`ArgumentError` if there are
-    none.
+    promoted dtype. Raises :class:`ShapeError` for tensors of other shapes, and :class:`ArgumentError` for an empty
+    list.
 
         >>> import backburn as bb
         >>> pad_sequence([bb.asarray([1, 2, 3]), bb.asarray([4])], padding_value=-1).tolist()
@@ -140,9 +140,9 @@ def pad_sequence(sequences: Sequence[Tensor], *, padding_value: float = 0.0) -> 
 
 
 def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> FloatTensor:
-    """Each element divided by ``(k + alpha * mean)**beta``, with the mean square of ``size`` neighbouring channels.
+    """Each element over ``(k + alpha * mean)**beta``; ``mean`` is the mean square of ``size`` neighbouring channels.
 
-    ``x`` is (examples, channels, ...); beyond the first and the last channel there are zeros, which count. Raises
+    ``x`` is (examples, channels, ...); channels beyond the first and the last count as zeros. Raises
     :class:`ShapeError` for fewer than two axes. After Krizhevsky, Sutskever and Hinton (2012), where ``alpha``
     multiplies the sum.
 
@@ -168,12 +168,11 @@ def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float =
 def lp_pool(
     x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> FloatTensor:
-    """The norm of order ``p = norm_type`` of each window, ``sum(abs(x)**p)**(1 / p)``; its gradient is 0 where it is.
+    """The norm of each window, ``sum(abs(x)**p)**(1 / p)`` with ``p = norm_type``; the gradient of a norm of 0 is 0.
 
     ``x`` is ``(examples, channels, *spatial)``; ``kernel_size`` and ``stride`` (by default the same) are a number, or
-    one for each spatial axis. With ``ceil_mode`` there are windows that reach beyond the end, whose sum is scaled to a
-    whole window, as in PyTorch. Raises :class:`ArgumentError` for an order below 1, :class:`ShapeError` where no window
-    fits.
+    one for each spatial axis. With ``ceil_mode`` windows may reach beyond the end; their sum is scaled to a whole
+    window, as in PyTorch. Raises :class:`ArgumentError` for an order below 1, :class:`ShapeError` where no window fits.
 
     >>> import backburn as bb
     >>> lp_pool(bb.asarray([[[3.0, -4.0, 0.0, 1.0]]]), 2, 2).tolist()
@@ -216,7 +215,7 @@ def embedding_bag(
     name = "embedding_bag"
     one_of(name, "the mode", mode, ("mean", "sum", "max"))
     if not tensor_operand(name, x).ndim:
-        raise ShapeError(f"{name}: a bag is the last axis, and there is none. Operands: {describe((x, weight))}")
+        raise ShapeError(f"{name}: bags are the last axis, but the indices are 0-d. Operands: {describe((x, weight))}")
     rows: Any = embedding(x, weight, padding_idx)
     present: Any = None
     if padding_idx is not None:
@@ -225,13 +224,13 @@ def embedding_bag(
         if mode != "sum":
             raise ArgumentError(f"{name}: per_sample_weights are for mode='sum', not {mode!r}")
         if tensor_operand(name, per_sample_weights).shape != x.shape:
-            raise ShapeError(f"{name}: a weight for each integer. Operands: {describe((x, per_sample_weights))}")
+            raise ShapeError(f"{name}: takes a weight for each index. Operands: {describe((x, per_sample_weights))}")
         rows = rows * per_sample_weights[..., None]
     return _pool_bags(rows, present, mode)
 
 
 def _pool_bags(rows: Any, present: Any, mode: str) -> Any:
-    """The rows (..., bag, size) of each bag as one, of all places or of those that are ``present``."""
+    """The rows (..., bag, size) of each bag reduced to one: all rows, or those that are ``present``."""
     if mode == "max" and rows.shape[-2]:
         if present is None:
             return rows.max(-2)

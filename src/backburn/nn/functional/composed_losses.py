@@ -40,7 +40,7 @@ def wide_operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tupl
 
 
 def loss_operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tuple[list[Any], DType]:
-    """:func:`wide_operands`, all of one shape but the weights."""
+    """:func:`wide_operands`, which except for the weights must have one shape."""
     operands, dtype = wide_operands(name, *given, weights=weights)
     compared = operands[: len(given)]
     if len({x.shape for x in compared}) > 1:

@@ -81,7 +81,7 @@ def conv_transpose(
     rank = places_rank(name, x)
     of = (x, weight)
     options = _options(name, of, weight, rank, stride, padding, dilation, groups)
-    # Whole strides come out of as many more places of zeros.
+    # Each whole stride of output_padding is one more zero at the end of the input.
     extra = each(name, "output_padding", output_padding, rank, 0, of=of)
     more, extra = zip(*map(divmod, extra, options["stride"]), strict=True)
     if any(more):

@@ -115,9 +115,9 @@ def nll_loss(
     reduction: str = "mean",
     axis: int = -1,
 ) -> FloatTensor:
-    """The negative of the log-probability in ``x`` of the class that each label names along ``axis``.
+    """The negative log-probability in ``x`` of each label's class along ``axis``.
 
-    ``weight``, ``ignore_index`` and the mean are those of :func:`cross_entropy`, which is this loss of
+    ``weight``, ``ignore_index`` and the mean are those of :func:`cross_entropy`, which applies this loss to
     :func:`log_softmax`.
 
         >>> import backburn as bb
@@ -137,7 +137,7 @@ def nll_loss(
 
 
 def _weight_of_mean(x: Any, target: Any, weight: Any, ignored: int | None, axis: int) -> Any:
-    """The divisor of the mean over labels or probabilities: a number if the shapes say it, else a 0-d tensor."""
+    """The divisor of the mean over labels or probabilities: a number if the shapes give it, else a 0-d tensor."""
     if target.dtype.kind != "int":
         return x.size // max(x.shape[axis], 1)
     if ignored is None and weight is None:
@@ -157,7 +157,7 @@ def _label(name: str, ignore_index: int | None) -> int | None:
 def _index_error(
     name: str, error: OutOfRangeError, x: Any, target: Any, axis: int, ignored: int | None
 ) -> OutOfRangeError:
-    """``error``, in which a backend names an index, with the label; of labels in a batch of ``vmap`` as it is."""
+    """A backend's ``error`` with the label instead of the index; unchanged for labels in a batch of ``vmap``."""
     count = x.shape[axis]
     try:
         found = [int(label.item()) for label in (target.min(), target.max())]
@@ -175,7 +175,7 @@ def _label_operands(name: str, x: Tensor, target: Tensor, weight: Tensor | None)
     """Predictions and weights in one float dtype, and labels in int64."""
     if target.dtype.kind != "int":
         raise DTypeError(
-            f"{name}: labels are integers, and targets in probabilities floats; cast them with astype(...). "
+            f"{name}: labels are integers, and probabilities are floats; cast them with astype(...). "
             f"Operands: {describe((x, target))}"
         )
     x = float_operand(name, x)

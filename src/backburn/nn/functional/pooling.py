@@ -3,7 +3,7 @@
 Inputs have the shape `(examples, channels, *spatial)`. ``kernel_size``, ``stride`` (by default the kernel's size) and
 ``dilation`` are a number, or one for each spatial axis; ``padding`` is as in :func:`conv`, of any width, and never
 counts as an element for a maximum. With ``ceil_mode`` the last window may extend beyond the end. Raises
-:class:`ShapeError` if no window fits, or one lies in padding that does not count, and :class:`ArgumentError` for
+:class:`ShapeError` if no window fits, or one covers only padding that does not count, and :class:`ArgumentError` for
 options out of range.
 """
 
@@ -84,10 +84,10 @@ def max_unpool(
 ) -> FloatTensor:
     """Each element of ``x`` at its index, as returned by :func:`max_pool_with_indices`, and 0 elsewhere.
 
-    ``kernel_size``, ``stride`` and ``padding`` are those of the pooling. Its input had ``(n - 1) * stride + kernel_size
-    - padding`` elements along an axis (with the padding of both ends), or a few more; ``output_size`` gives the exact
-    lengths of the spatial axes. If an index is repeated, the last element wins. Raises :class:`ShapeError` for indices
-    of another shape, and :class:`OutOfRangeError` for indices beyond the result or below 0.
+    ``kernel_size``, ``stride`` and ``padding`` are those of the pooling. The pooled input had ``(n - 1) * stride +
+    kernel_size - padding`` elements along an axis (with the padding of both ends), or a few more; ``output_size`` gives
+    the exact lengths of the spatial axes. If an index is repeated, the last element wins. Raises :class:`ShapeError`
+    for indices of another shape, and :class:`OutOfRangeError` for indices beyond the result or below 0.
 
         >>> import backburn as bb
         >>> values, indices = max_pool_with_indices(bb.asarray([[[1.0, 3.0, 2.0, 0.0, 5.0]]]), 2)

@@ -92,7 +92,7 @@ def interpolate(
     rank, align_corners = places_rank("interpolate", x), _corners("interpolate", align_corners)
     if (size is None) == (scale_factor is None):
         raise ArgumentError(
-            f"interpolate: either size or scale_factor says how many places come out; give one of them. "
+            f"interpolate: give either size or scale_factor, which determine the length of the result. "
             f"Operand: {describe((x,))}"
         )
     if size is None:
@@ -110,7 +110,7 @@ def interpolate(
 
 
 def _resize_by_scales(x: Any, size: list[int], factors: list[Any], mode: str) -> Any:
-    """``x`` resized to ``size``, with positions by the factors, also where ``scale * n`` is not an integer."""
+    """``x`` resized to ``size``, with positions computed from the factors even if ``scale * n`` is not an integer."""
     k, rank, dtype = x.backend, x.ndim, x.dtype
     scales = [Fraction(float(f)).limit_denominator(10**9) for f in factors]
     whole = [m == n * scale for n, m, scale in zip(x.shape[2:], size, scales, strict=True)]
@@ -129,11 +129,11 @@ def _resize_by_scales(x: Any, size: list[int], factors: list[Any], mode: str) ->
 
 
 def _scaled_length(x: Tensor, length: int, scale: float | None) -> int:
-    """The length that ``scale`` makes of ``length``."""
+    """``floor(length * scale)``, which must be at least 1."""
     wanted = length * number("interpolate", "scale_factor", scale, of=(x,))
     if not 1 <= wanted < math.inf:
         raise ArgumentError(
-            f"interpolate: a scale_factor of {scale!r} makes no place of {length}; at least one must come out. "
+            f"interpolate: a scale_factor of {scale!r} does not resize {length} positions to one or more. "
             f"Operand: {describe((x,))}"
         )
     return math.floor(wanted)
@@ -165,7 +165,7 @@ def grid_sample(
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> FloatTensor:
-    """The grid by which :func:`grid_sample` takes each example through an affine map, of one to three axes.
+    """The grid with which :func:`grid_sample` applies an affine map to each example, over one to three axes.
 
     ``size`` is the wanted shape ``(examples, channels, *spatial)``, and ``theta`` of shape (examples, axes, axes + 1)
     holds the linear part and, as its last column, the translation. A pixel at ``p``, the last spatial axis first, takes

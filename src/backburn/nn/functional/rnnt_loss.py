@@ -35,12 +35,11 @@ def rnnt_loss(
 ) -> FloatTensor:
     """The negative log-probability of a label sequence by a transducer, summed over all its alignments.
 
-    ``log_probs`` (examples, steps, labels + 1, classes) are logarithms of the probabilities of what follows at a step,
-    after so many labels: a label, or ``blank``, with which the next step begins. ``targets`` (examples, labels) are
-    integers, padded to a common length. An alignment ends with the blank at the last step, after all labels. One loss
-    for each example. Raises :class:`OutOfRangeError` for labels that are not a class and for invalid lengths,
-    :class:`ShapeError` where shapes do not fit. After Graves, Sequence transduction with recurrent neural networks,
-    2012.
+    ``log_probs`` (examples, steps, labels + 1, classes) are log-probabilities of what follows at a step after that many
+    labels: a label, or ``blank``, which moves to the next step. ``targets`` (examples, labels) are integers, padded to
+    a common length. An alignment ends with the blank at the last step, after all labels. One loss for each example.
+    Raises :class:`OutOfRangeError` for labels that are not a class and for invalid lengths, :class:`ShapeError` where
+    shapes do not fit. After Graves, Sequence transduction with recurrent neural networks, 2012.
 
         >>> import backburn as bb
         >>> log_probs = bb.full((1, 2, 2, 2), 0.5).log()
@@ -57,13 +56,13 @@ def rnnt_loss(
     fits = x.ndim == 4 and labels.shape == (x.shape[0], x.shape[2] - 1) and inputs.shape == outputs.shape == x.shape[:1]
     if not fits or not x.shape[1]:
         raise ShapeError(
-            f"{name}: log_probs are (examples, steps, labels + 1, classes), with a step at least, targets (examples, "
+            f"{name}: log_probs are (examples, steps, labels + 1, classes), with at least one step, targets (examples, "
             f"labels), and lengths (examples,). Operands: {describe((log_probs, *integers))}"
         )
     n, steps, places, classes = x.shape
     if not 0 <= integer(name, "blank", blank) < classes:
         raise ArgumentError(f"{name}: the blank is one of {classes} classes, not {blank}. {describe((log_probs,))}")
-    # A length out of range raises, because it names a step or a place that does not exist.
+    # A length out of range raises: its index does not exist.
     step = call("where", inputs < 1, steps, inputs - 1)
     place = call("where", outputs < 0, places, outputs)
     example = arange(n, backend=x.backend)
@@ -86,9 +85,10 @@ def rnnt_loss(
 
 
 def _diagonals(x: Any, places: int) -> tuple[Any, ...]:
-    """Matrices (examples, places) of the entries with one sum of step and place, minus infinity where there is none.
+    """Antidiagonals (examples, places): the entries of equal step + place, minus infinity where there is none.
 
-    All of a diagonal are reached at once. Rows that each begin one entry later are the same numbers in other rows.
+    The loss computes all entries of one at once. Reshaping the padded rows to a length one shorter shifts each by one
+    more.
     """
     n, steps, width = x.shape
     rows = pad(permute_dims(x, (0, 2, 1)), ((0, 0), (0, places - width), (0, places)), value=-math.inf)

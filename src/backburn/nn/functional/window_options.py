@@ -1,4 +1,4 @@
-"""Options of windows over spatial axes, from what users write to what the contract takes."""
+"""Options of windows over spatial axes, converted to the form that the contract takes."""
 
 from __future__ import annotations
 
@@ -68,8 +68,7 @@ def pairs(
             )
         if any(s != 1 for s in stride):
             raise ArgumentError(
-                f"{name}: padding 'same' keeps the number of places, which strides {list(stride)} do not; give numbers"
-                f"{beside(of)}"
+                f"{name}: padding 'same' requires stride 1, not {list(stride)}; give numbers instead{beside(of)}"
             )
         totals = [spacing * (n - 1) for n, spacing in zip(size, dilation, strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)

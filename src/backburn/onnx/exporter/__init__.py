@@ -1,1 +1,1 @@
-"""Models as graphs of ONNX: a backend that writes nodes, the operators for operations, and the file."""
+"""Exporting models to ONNX: a backend that writes nodes, the operators for operations, and the file."""

@@ -1,4 +1,4 @@
-"""Loaded graphs that are exported again: their nodes are written as they were in the file."""
+"""Exporting loaded graphs again: their nodes are written as they were in the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backburn.onnx.messages import node_words
 from backburn.onnx.naming import LAYER, STOP
 from backburn.tensor.core.wrapping import is_tensor, wrap
 
-#: Operators of which newer opsets have more data types or options, and nothing else, since an opset.
+#: Operators that, since this opset, have only gained data types or options.
 _ONLY_WIDENED = {
     "Cast": 13, "ConstantOfShape": 9, "DequantizeLinear": 19, "Flatten": 13, "Identity": 14, "Pad": 18,
     "QuantizeLinear": 19, "Reshape": 14, "Shape": 15, "Size": 13, "Squeeze": 13, "Transpose": 13, "Unsqueeze": 13,
@@ -29,21 +29,21 @@ _LOOSE = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 class Copier:
     """Runs the steps of loaded graphs on a recorder, and writes the node of each.
 
-    The results are computed on the recorder's inner backend. Numbers on the host have names as well, so that shapes are
-    computed in the graph as before. What is not copied is computed on the recorder, by operations: bodies of loops and
-    branches, nodes of an opset in which the operator was another one, and types that tensors do not have.
+    Results are computed on the recorder's inner backend. Arrays on the host have names as well, so that the written
+    graph still computes shapes. The rest is recorded as operations instead: bodies of loops and branches, nodes of an
+    opset in which the operator was different, and types that tensors do not have.
     """
 
     def __init__(self, recorder: Recorder, results: Iterable[str]) -> None:
         """For a recorder, and a graph with names for its results."""
         self._recorder = recorder
         self._results = set(results)
-        #: Numbers on the host that nodes have computed, by identity, with their names.
+        #: Arrays on the host that nodes have computed, by identity, with their names.
         self._host: dict[int, tuple[Any, str]] = {}
         self._is_inside = False
 
     def __call__(self, step: Step, given: Sequence[Any], compute: Callable[[list[Any]], Any]) -> Any:
-        """The results of a step that ``compute`` computes for inputs."""
+        """The results of a step, which ``compute`` computes from its inputs."""
         w = self._recorder
         if self._is_inside or not self._can_copy(step, given):
             return compute([*given])
@@ -62,7 +62,7 @@ class Copier:
         return made if isinstance(result, tuple) else made[0]
 
     def tensor_of(self, array: Any) -> Any:
-        """Numbers on the host that a node has computed, as a tensor; None for others."""
+        """An array on the host that a node has computed, as a tensor; None for other arrays."""
         if self._is_inside or id(array) not in self._host:
             return None
         w = self._recorder
@@ -82,12 +82,12 @@ class Copier:
         return True
 
     def _outside(self, x: Any) -> Any:
-        """An input on the backend that computes."""
+        """An input on the recorder's inner backend."""
         is_here = is_tensor(x) and x.backend is self._recorder
         return wrap(x.primitive.primitive, self._recorder.inner_backend) if is_here else x
 
     def _input(self, x: Any, stored: str) -> Any:
-        """An input as that of a node, of the type ``stored`` if that is not the tensor's."""
+        """An input for a node, of the data type ``stored`` if that is not the tensor's."""
         w = self._recorder
         if x is None:
             return None
@@ -136,7 +136,7 @@ class Copier:
 
 @lru_cache(4096)
 def _is_same(operator: str, opset: int) -> bool:
-    """Whether an operator is the same in an opset and in the one that is written."""
+    """Whether an operator is the same in this opset and in the one that is written."""
     there, here = schema_of(operator, opset, ""), schema_of(operator, OPSET, "")
     if there is None or here is None:
         return False

@@ -1,4 +1,4 @@
-"""Lengths that no recording knows: those of results whose shapes depend on values, and formulas of them."""
+"""Lengths of results whose shapes depend on values, and formulas of such lengths."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import numpy as np
 
 #: A length that varies: the name of a dynamic axis, or a value of the graph and its axis.
 Symbol: TypeAlias = "str | tuple[str, int]"
-#: A sum of products: the factor of each product of lengths; that of none is the constant.
+#: A sum of products: the factor of each product of lengths; the empty product has the constant.
 Formula: TypeAlias = "dict[tuple[Symbol, ...], Fraction]"
 Terms: TypeAlias = "tuple[tuple[tuple[Symbol, ...], Fraction], ...]"
 
 
 @dataclass(frozen=True)
 class Symbolic:
-    """Integers of which some are formulas, of rank 0 or 1."""
+    """Integers, some of them formulas, of rank 0 or 1."""
 
     numbers: tuple[int | Terms, ...]
     is_vector: bool
 
     @property
     def names(self) -> set[str]:
-        """The values whose lengths are in it."""
+        """The values whose lengths occur in the formulas."""
         terms = [term for number in self.numbers if not isinstance(number, int) for term in number]
         return {symbol[0] for symbols, _ in terms for symbol in symbols if isinstance(symbol, tuple)}
 
 
 class Length(int):
-    """A length that depends on values: what it is in this recording, and its formula; None if there is none."""
+    """A length that depends on values: its value in this recording, and its formula or None."""
 
     formula: Formula | None
 
@@ -63,7 +63,7 @@ def _product(x: Formula, y: Formula) -> Formula:
 
 
 def _quotient(x: Formula, y: Formula) -> Formula | None:
-    """The quotient by one product, if it is whole."""
+    """The quotient by one product, if its coefficients are integers."""
     terms = [(key, factor) for key, factor in y.items() if factor]
     if len(terms) != 1:
         return None
@@ -81,7 +81,7 @@ def _quotient(x: Formula, y: Formula) -> Formula | None:
 
 
 def formula_of(number: int) -> Formula | None:
-    """The formula of a number; None where it is computed from lengths otherwise than by sums and products."""
+    """The formula of a number; None if it is computed from lengths by more than sums and products."""
     return number.formula if isinstance(number, Length) else {(): Fraction(number)}
 
 
@@ -108,7 +108,7 @@ for _name, _function in {
 
 
 def number_of(formula: Mapping[tuple[Symbol, ...], Fraction]) -> int | Terms:
-    """A formula, or the integer that it is."""
+    """A formula, or an integer if it is constant."""
     terms = {key: factor for key, factor in formula.items() if factor}
     if all(not key for key in terms):
         return int(terms.get((), 0))
@@ -116,9 +116,9 @@ def number_of(formula: Mapping[tuple[Symbol, ...], Fraction]) -> int | Terms:
 
 
 def integers(operator: str, numbers: Iterable[Any], is_vector: bool) -> Any:
-    """Integers as an input of a node: an array, or what has formulas in it.
+    """Integers as an input of a node: an array, or :class:`Symbolic` if some are formulas.
 
-    A shape with one formula is an array, in which -1 stands for it.
+    A shape with one formula is an array with -1 in its place.
     """
     found = tuple(numbers)
     if all(isinstance(number, int) for number in found):

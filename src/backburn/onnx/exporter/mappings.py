@@ -1,9 +1,9 @@
-"""Operations as operators of ONNX: tables of those that have one operator, and functions for the others.
+"""Operations as ONNX operators: tables of operations with one operator, and functions for the others.
 
 A function takes the recorder, the operands (values, numbers, None) and the attributes of the operation as the table of
-operations declares them. It returns the name of the result, a list of names for several, or NotImplemented, before
-anything is written, where only the operation's default body will do. Lengths go into inputs rather than attributes of
-nodes, since they may depend on the lengths of the model's inputs.
+operations declares them. It returns the name of the result, a list of names for several, or, before it writes
+anything, NotImplemented to use the operation's default body. Lengths are inputs rather than attributes of nodes, since
+they may depend on the lengths of the model's inputs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SAME = {
     "tanh": "Tanh", "bitwise_invert": "BitwiseNot", "bitwise_or": "BitwiseOr",
     "bitwise_xor": "BitwiseXor", "hard_swish": "HardSwish",
 }  # fmt: skip
-#: Operators with attributes of the operation, as numbers of the same meaning.
+#: Operators with attributes of the operation, and the names of these in ONNX.
 WITH_ATTRIBUTES: dict[str, tuple[str, dict[str, str]]] = {
     "celu": ("Celu", {"alpha": "alpha"}), "elu": ("Elu", {"alpha": "alpha"}),
     "gelu": ("Gelu", {"approximate": "approximate"}),
@@ -50,7 +50,7 @@ REDUCTIONS = {
 
 
 def mapping(*names: str) -> Callable[[Mapped], Mapped]:
-    """Enter a function as the mapping of operations."""
+    """Register a function as the mapping of operations."""
 
     def enter(function: Mapped) -> Mapped:
         MAPPINGS.update(dict.fromkeys(names, function))
@@ -60,22 +60,22 @@ def mapping(*names: str) -> Callable[[Mapped], Mapped]:
 
 
 def scalar(value: Any, dtype: DType) -> Any:
-    """A number of Python as an array of a dtype; anything else as it is."""
+    """A Python number as an array of a dtype; anything else unchanged."""
     return np.asarray(value, dtype.dtype) if isinstance(value, bool | int | float) else value
 
 
 def alike(*operands: Any) -> list[Any]:
-    """Operands, in which numbers of Python have the dtype of the tensors."""
+    """Operands, with Python numbers in the dtype of the tensors."""
     dtype = next(x.dtype for x in operands if x.__class__ is Value)
     return [scalar(x, dtype) for x in operands]
 
 
-#: Operators without integers of 8 and 16 bits.
+#: Operators that lack integers of 8 and 16 bits.
 _WIDE_ONLY = frozenset({"Pow", "CumSum", "ReduceSum", "ReduceProd", "ReduceMean"})
 
 
 def _computed(w: Recorder, operator: str, x: Any, *inputs: Any, **attributes: Any) -> Any:
-    """A node; on int64 where the operator has no integers of the dtype, which wrap around as they do."""
+    """A node; on int64 if the operator lacks the integer dtype, with the same wrap-around."""
     dtype = next(part.dtype for part in (x, *inputs) if part.__class__ is Value)
     is_narrow = dtype.kind == "int" and dtype.name not in ("int32", "int64") and operator in _WIDE_ONLY
     if not is_narrow and not (operator == "Neg" and dtype.name.startswith("uint")):
@@ -89,7 +89,7 @@ def _same(operator: str, w: Recorder, *operands: Any) -> Any:
 
 
 def _with_attributes(operator: str, names: dict[str, str], w: Recorder, *operands: Any, **options: Any) -> Any:
-    if operator == "Celu" and operands[0].dtype.name != "float32":  # the only dtype that it has
+    if operator == "Celu" and operands[0].dtype.name != "float32":  # the operator's only dtype
         return NotImplemented
     return w.node(operator, *alike(*operands), **{theirs: options[ours] for ours, theirs in names.items()})
 
@@ -135,7 +135,7 @@ def _not_equal(w: Recorder, x: Any, y: Any, /) -> Any:
 
 @mapping("bitwise_and")
 def _bitwise_and(w: Recorder, x: Any, y: Any, /) -> Any:
-    """All bits but the sign are asked of indices, so that negative ones are refused, which no operator does."""
+    """Indices are masked with ``2**63 - 1`` to refuse negative ones; no operator refuses any: the mask is dropped."""
     return x if y.__class__ is int and y == 2**63 - 1 else w.node("BitwiseAnd", *alike(x, y))
 
 
@@ -164,7 +164,7 @@ def _log1p(w: Recorder, x: Value, /) -> Any:
 
 @mapping("remainder", "floor_divide")
 def _remainder(w: Recorder, x: Any, y: Any, /) -> Any:
-    """Rounded towards minus infinity, as in Python."""
+    """Rounds towards minus infinity, as Python does."""
     x, y = alike(x, y)
     is_float = (x if x.__class__ is Value else y).dtype.is_floating
     is_remainder = w.operation == "remainder"
@@ -185,7 +185,7 @@ def _fmod(w: Recorder, x: Any, y: Any, /) -> Any:
 
 @mapping("atan2")
 def _atan2(w: Recorder, y: Any, x: Any, /) -> Any:
-    """The angle of the quotient, half a turn further where ``x`` is negative, also -0; a quarter where it is 0."""
+    """The angle of the quotient, half a turn further where ``x`` is negative or -0; a quarter turn where it is 0."""
     y, x = alike(y, x)
     dtype = (x if x.__class__ is Value else y).dtype
     zero, one, half = (scalar(number, dtype) for number in (0.0, 1.0, np.pi / 2))
@@ -205,7 +205,7 @@ def _atan2(w: Recorder, y: Any, x: Any, /) -> Any:
 
 @mapping("bitwise_left_shift", "bitwise_right_shift")
 def _shift(w: Recorder, x: Any, y: Any, /) -> Any:
-    """The operator has unsigned integers; to the right, those of negative numbers are inverted before and after."""
+    """The operator takes unsigned integers; right shifts invert negative numbers before and after."""
     x, y = alike(x, y)
     dtype = (x if x.__class__ is Value else y).dtype
     is_left, is_signed = w.operation == "bitwise_left_shift", not dtype.name.startswith("u")
@@ -284,7 +284,7 @@ def _astype(w: Recorder, x: Value, /, dtype: DType) -> Any:
 
 @mapping("reshape")
 def _reshape(w: Recorder, x: Value, /, shape: Sequence[int]) -> Any:
-    # A length that depends on values may be 0; one alone is written as -1.
+    # A length that depends on values may be 0; a single one is written as -1.
     loose = [n for n in shape if isinstance(n, Length)]
     is_zero = len(loose) > 1 or any(n == 0 and not isinstance(n, Length) for n in shape)
     return w.node("Reshape", x, [*shape], allowzero=1 if is_zero else None)
@@ -359,13 +359,13 @@ def _slice(w: Recorder, x: Value, /, key: Sequence[slice]) -> Any:
 
 
 def _wanted(shape: Sequence[int], key: Sequence[slice]) -> list[tuple[int, tuple[int, int, int]]]:
-    """The axes of which not all is wanted, each with its start, its end and the step."""
+    """The axes that are not taken whole, each with its start, end and step."""
     found = []
     for axis, (part, n) in enumerate(zip(key, shape, strict=True)):
         ends = part.indices(n)
         if ends == (0, n, 1):
             continue
-        # Unchanged: they may be formulas of lengths.
+        # Keep the objects: they may be formulas of lengths.
         found.append((axis, (part.start, part.stop, part.step) if ends == (part.start, part.stop, part.step) else ends))
     return found
 
@@ -381,7 +381,7 @@ def _sliced(w: Recorder, x: Any, wanted: Sequence[tuple[int, tuple[int, int, int
 
 @mapping("slice_assign")
 def _slice_assign(w: Recorder, x: Value, value: Any, /, key: Sequence[slice]) -> Any:
-    """The value, concatenated with the parts of ``x`` before and after it, one axis after the other."""
+    """The value, concatenated with the parts of ``x`` before and after it, axis by axis."""
     shape = [len(range(*part.indices(n))) for part, n in zip(key, x.shape, strict=True)]
     if value.__class__ is not Value or [*value.shape] != shape:
         value = w.node("Expand", scalar(value, x.dtype), shape)
@@ -433,7 +433,7 @@ def _arange(w: Recorder, /, start: float, stop: float, step: float, dtype: DType
 
 @mapping("embedding")
 def _embedding(w: Recorder, weight: Value, indices: Any, /, padding_idx: int | None) -> Any:
-    """The row of the padding is a copy that our own reader knows as a constant."""
+    """Rows of the padding are copied by an ``Identity`` that :func:`backburn.onnx.load` treats as a constant."""
     rows = w.node("Gather", weight, indices, axis=0)
     if padding_idx is None:
         return rows
@@ -494,7 +494,7 @@ def _attention(
     w: Recorder, query: Value, key: Any, value: Any, mask: Any, keep: Any, /, causal: bool, scale: float,
     dropout: float, softcap: float | None,
 ) -> Any:  # fmt: skip
-    """The operator has batches and heads. A query that attends to nothing gives NaN there, and 0 here."""
+    """The operator takes batches and heads. A query that attends to nothing gives NaN in ONNX, and 0 here."""
     if keep is not None or (mask is not None and (causal or 0 in mask.shape)):
         return NotImplemented
     lead, rank = query.shape[:-2], len(query.shape)
@@ -543,18 +543,18 @@ def _conv(
 
 
 def _ends(padding: Sequence[tuple[int, int]]) -> list[int]:
-    """The widths before all axes, and those after."""
+    """The widths before each axis, then those after."""
     return [before for before, _ in padding] + [after for _, after in padding]
 
 
 def _is_padded_by_windows(size: Sequence[int], padding: Sequence[tuple[int, int]]) -> bool:
-    """Whether a window may lie in the padding alone, which onnxruntime refuses."""
+    """Whether a window may lie entirely in the padding, which onnxruntime refuses."""
     return any(max(pair) >= n for n, pair in zip(size, padding, strict=True))
 
 
 @mapping("max_pool")
 def _max_pool(w: Recorder, x: Value, /, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
-    """The operator's indices count through examples and channels, too."""
+    """The operator's indices count across examples and channels."""
     if _is_padded_by_windows(size, padding):
         return NotImplemented
     values, indices = w.node(
@@ -592,7 +592,7 @@ def _adaptive_avg_pool(w: Recorder, x: Value, /, size: Sequence[int]) -> Any:
 
 
 def _vector(w: Recorder, given: Any, value: float, length: int, dtype: DType) -> Any:
-    """A parameter of a norm; one that is absent as a constant."""
+    """A parameter of a norm; a constant if it is absent."""
     return np.full((length,), value, dtype.dtype) if given is None else given
 
 

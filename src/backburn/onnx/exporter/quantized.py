@@ -1,7 +1,7 @@
-"""Quantized tensors in ONNX: integers, steps and zero points, which ``DequantizeLinear`` makes floats.
+"""Quantized tensors in ONNX: integers, steps and zero points, which ``DequantizeLinear`` converts to floats.
 
 A quantized value has the names of its parts. Activations are rounded by ``QuantizeLinear``, whose quotients are
-float32: where one lies halfway between two integers, the other may be taken.
+float32: near the middle of two integers it may round to the other one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backburn.ops.bodies.quantized import block_lengths, broadcast_steps, extrem
 
 
 def stored_type(dtype: Any) -> int:
-    """The data type of the stored values; opset 23 has none of 2 bits."""
+    """The data type of the stored values; opset 23 has no 2-bit type."""
     return NUMBERS["int4" if dtype.bits < 8 else dtype.storage.name]
 
 
@@ -36,13 +36,13 @@ def unpacked(array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> NDArray
 
 
 def _places(dtype: QuantizedDType, shape: tuple[int, ...]) -> dict[str, Any]:
-    """The attributes that say which values share a step."""
+    """The attributes that define which values share a step."""
     if dtype.axis is not None:
         return {"axis": dtype.axis}
     if not dtype.block_shape:
         return {}
     if len(dtype.block_shape) > 1:
-        raise Unsupported(f"export: {dtype} has blocks of {len(dtype.block_shape)} axes, and ONNX those of one")
+        raise Unsupported(f"export: {dtype} has blocks of {len(dtype.block_shape)} axes, and ONNX has blocks of one")
     return {"axis": len(shape) - 1, "block_size": block_lengths(dtype, shape)[0]}
 
 
@@ -69,10 +69,10 @@ def _quantize_between(w: Recorder, x: Value, low: Value, high: Value, /, dtype: 
 
 
 def _rounded(w: Recorder, x: Value, low: Value, high: Value, dtype: QuantizedDType) -> Value:
-    """A value quantized by steps for a range, with its parts."""
+    """A value quantized with steps for a range, with its parts."""
     scale, zero = steps_for(w, low, high, dtype)
     scale = w.astype(scale, float32)
-    if not dtype.has_zero:  # the least integer is left out
+    if not dtype.has_zero:  # the least integer is not used
         least = broadcast_steps(w, w.mul(scale, float(dtype.limits[0])), x.shape, dtype)
         x = w.maximum(w.astype(x, float32), least)
     number = stored_type(dtype)

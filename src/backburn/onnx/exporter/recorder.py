@@ -1,7 +1,7 @@
-"""The backend that writes: its operations compute on another one, and write down a node of ONNX for what they did.
+"""The backend that writes: its operations compute on another backend, and record nodes of ONNX.
 
-So whatever runs on a backend can be exported. An operation with a mapping (:mod:`backburn.onnx.exporter.mappings`)
-becomes the nodes that this gives; another runs its default body, whose operations come here again.
+So everything that runs on a backend can be exported. A mapping (:mod:`backburn.onnx.exporter.mappings`) writes the
+nodes of an operation; an operation without one runs its default body, whose operations are recorded in turn.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from backburn.base.module_calls import CALL
 from backburn.onnx.exporter.lengths import Length, Symbolic, formula_of, integers, number_of
 from backburn.ops.table import OPERATIONS, Operation
 
-#: A function from the recorder, the operands and the attributes of a call to the names of its results, or
-#: NotImplemented for options that only the default body has.
+#: A function from the recorder, the operands and the attributes of a call to the names of its results, or to
+#: NotImplemented for options that only the default body supports.
 Mapped: TypeAlias = Callable[..., Any]
 MAPPINGS: dict[str, Mapped] = {}
 #: The operations that take quantized tensors.
 OF_QUANTIZED = frozenset({"dequantize", "quantized_linear", "quantized_matmul"})
-#: The opset that is written, and the version of the format that goes with it.
+#: The opset that is written, and the version of the format.
 OPSET, IR_VERSION = 23, 11
 _REAL = "operators take real numbers: compute with the real and the imaginary part"
 
 
 @dataclass(eq=False)
 class Node:
-    """A node of the graph: its inputs and outputs, and the call that it comes from."""
+    """A node of the graph: its inputs and outputs, and the call that wrote it."""
 
     operator: str
     #: The name of a value, numbers, numbers with formulas (:class:`backburn.onnx.exporter.lengths.Symbolic`), or None.
     inputs: list[Any]
     outputs: list[str]
     attributes: dict[str, Any]
-    #: The path of the module, and words for the call in errors.
+    #: The path of the module, and a description of the call for errors.
     layer: str
     call: str
-    #: The key of a remark for our own reader; empty for none.
+    #: The key of a note for :func:`backburn.onnx.load`; empty for none.
     note: str = ""
 
 
 class Value(Opaque):
-    """A primitive of the recorder: that of the backend that computes, and the name of the value in the graph.
+    """A primitive of the recorder: that of the inner backend, and the name of the value in the graph.
 
-    Numbers from the host have themselves for a name. What ``varies`` depends on the inputs or on the model's state. A
-    quantized tensor has ``parts``: the names of its integers, steps and zero points, if it has these. One is ``loose``
-    whose lengths depend on values: they are formulas (:class:`backburn.onnx.exporter.lengths.Length`).
+    A constant has its array in place of a name. A value ``varies`` if it depends on the inputs or on the model's state.
+    A quantized tensor has ``parts``: the names of its integers, steps and zero points, if any. A value is ``loose`` if
+    its lengths depend on values: they are formulas (:class:`backburn.onnx.exporter.lengths.Length`).
     """
 
     __slots__ = ("__weakref__", "dtype", "loose", "name", "parts", "primitive", "shape", "varies")
@@ -84,25 +84,25 @@ class Value(Opaque):
 
 @dataclass
 class Graph:
-    """A recorded model: nodes, the values that enter it and leave it, and the tensors of its state by name."""
+    """A recorded model: nodes, inputs, outputs, and the tensors of its state by name."""
 
     nodes: list[Node]
     inputs: list[Value]
     outputs: list[tuple[str, Value]]
     state: dict[str, Any]
     backend: Any
-    #: The shapes of inputs and outputs, in which lengths that vary have names, and the input and axis of each of these.
+    #: The shapes of inputs and outputs, with names for lengths that vary, and the input and axis of each name.
     shapes: dict[str, list[int | str | None]]
     places: dict[str, tuple[str, int]]
     #: Whether lengths depend on values.
     is_loose: bool = False
-    #: The types of tensors of the state that are written with others than they have.
+    #: The data types of tensors of the state that are written with another type than their dtype.
     stored: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class _Calls:
-    """The calls that are running, the outermost first, and the names that are taken."""
+    """The running calls, the outermost first, and the names that are taken."""
 
     stack: list[str] = field(default_factory=list)
     site: str = ""
@@ -113,24 +113,24 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
     """A backend around another one that writes nodes of ONNX. Tensors of the other one are constants here."""
 
     def __init__(self, wrapped: Any, taken: Iterable[str] = ()) -> None:
-        """Around a backend; ``taken`` are names that values may not have."""
+        """Around a backend; ``taken`` are names that values must not have."""
         self._inner = wrapped
         self._calls = _Calls(used=Counter(dict.fromkeys(taken, 1)))
         self.nodes: list[Node] = []
-        #: The types of tensors of the model in a file, where no tensor has them.
+        #: The data types of the model's tensors in a loaded file, if no tensor can have them.
         self.stored: dict[str, str] = {}
-        #: What copies the nodes of loaded graphs (:class:`backburn.onnx.exporter.copying.Copier`).
+        #: Copies the nodes of loaded graphs (:class:`backburn.onnx.exporter.copying.Copier`).
         self.writer: Any = None
         #: Whether lengths depend on values.
         self.has_loose = False
-        #: The operands of products with weights, by the names of their results, which recurrent layers take apart.
+        #: The operands of products with weights by the names of their results, for recurrent layers.
         self.products: dict[str, tuple[Any, Any, Any]] = {}
-        #: The last steps, along axis 0, of values that an operator gives only there.
+        #: Names of the last entries along axis 0 of values of which the operator returns only that entry.
         self.last_of: dict[str, str] = {}
 
     @property
     def spec(self) -> str:
-        """Words that no registry knows: a recorder lives for one export."""
+        """A name that is in no registry: a recorder lives for one export."""
         return f"onnx({self._inner.spec})"
 
     def __eq__(self, other: object) -> bool:
@@ -141,7 +141,7 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The wrapped backend's, without capture."""
+        """Those of the wrapped backend, without capture."""
         return replace(self._inner.capabilities, capture=False)
 
     @property
@@ -177,10 +177,10 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
 
     def quantized_from_parts(self, values: Any, scale: Any, zero: Any, /, dtype: Any, shape: Any) -> Any:
         """Refused: quantized tensors are exported as parts of the model only."""
-        raise Unsupported("export: a quantized tensor is made inside of the model, which no operator does")
+        raise Unsupported("export: the model builds a quantized tensor from its parts, which no operator does")
 
     def value(self, name: str, primitive: Any) -> Value:
-        """An input or a tensor of the model, under its name; the parts of a quantized one have names after that."""
+        """An input or a tensor of the model, under its name; names of quantized parts derive from it."""
         dtype = self._inner.dtype(primitive)
         _refuse_complex(dtype, name)
         parts = (name, f"{name}_scale", f"{name}_zero_point" if getattr(dtype, "has_zero", False) else None)
@@ -191,11 +191,11 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         _refuse_complex(dtype, f"a constant at {call_site()}")
         return Value(np.array(array), primitive, dtype, False)
 
-    # ---- what mappings write ----
+    # ---- for mappings ----
 
     @property
     def operation(self) -> str:
-        """The operation whose nodes are written."""
+        """The operation whose nodes are being written."""
         return self._calls.stack[-1]
 
     def node(self, operator: str, *inputs: Any, outputs: int = 1, note: str = "", **attributes: Any) -> Any:
@@ -217,15 +217,15 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         return names[0] if outputs == 1 else names
 
     def made(self, name: str, primitive: Any, loose: bool) -> Value:
-        """A result of a node, of which ``primitive`` is the value."""
+        """A result of a node, with the value ``primitive``."""
         return Value(name, primitive, self._inner.dtype(primitive), True, loose=loose)
 
     def missing(self, what: str) -> str:
-        """A result that no operator has: an error if anything reads it."""
+        """A result that no operator returns: an error if anything reads it."""
         return str(self.node("", note=what))
 
     def free(self, name: str) -> str:
-        """A name that no other value has, which begins with this."""
+        """An unused name that begins with ``name``."""
         used = self._calls.used
         used[name] += 1
         return name if used[name] == 1 else self.free(f"{name}_{used[name] - 1}")
@@ -270,7 +270,7 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         return tuple(self._result(name, x, r, loose) for x, r in zip(found, result, strict=True))
 
     def _result(self, operation: str, found: Any, primitive: Any, loose: bool) -> Value:
-        """A result, under the name of a node's output or of an operand that it is."""
+        """A result, under the name of a node's output, or of an operand that is returned as it is."""
         name, parts = (found.name, found.parts) if found.__class__ is Value else (found, ())
         dtype = self._inner.dtype(primitive)
         _refuse_complex(dtype, f"the result of {operation} at {self._calls.site}")
@@ -287,12 +287,12 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
         return entry.body(self, *operands, **attributes)
 
     def _read(self, name: str, operands: Sequence[Any]) -> Any:
-        """Read constants; what varies cannot be read."""
+        """Read constants. Raises :class:`CaptureError` for values that vary."""
         tensors = operands[0] if isinstance(operands[0], list | tuple) else [operands[0]]
         if any(x.varies for x in tensors):
             raise CaptureError(
-                f"export: the model reads values on the host at {call_site()}. A graph has no Python in it: what "
-                "depends on an input or a parameter is computed with tensors"
+                f"export: the model reads values on the host at {call_site()}. A graph contains no Python: compute "
+                "what depends on an input or a parameter with tensors"
             )
         return getattr(self._inner, name)(_inner_of(operands[0]))
 
@@ -330,13 +330,13 @@ def _input(operator: str, x: Any) -> Any:
     formulas = [formula_of(number) for number in numbers]
     if any(formula is None for formula in formulas):
         raise CaptureError(
-            f"export: a length that depends on values is divided at {call_site()}; a graph has sums and products of it"
+            f"export: a length that depends on values is divided at {call_site()}; a graph allows sums and products"
         )
     return integers(operator, (number_of(f) for f in formulas if f is not None), not isinstance(x, int))
 
 
 def flat(operands: Iterable[Any]) -> list[Any]:
-    """Operands, those in lists too."""
+    """Operands, with lists flattened."""
     return [x for part in operands for x in (part if isinstance(part, list | tuple) else (part,))]
 
 

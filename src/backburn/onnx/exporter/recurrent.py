@@ -1,6 +1,6 @@
-"""Recurrent layers in ONNX, which projects inputs itself: an operation's projected input is followed to its product.
+"""Recurrent layers in ONNX, whose operators project the input: a projected input is traced back to its product.
 
-Layers without an operation for all steps write an operator as a whole, where the standard has one.
+Layers that compute step by step are written as one operator, if the standard has one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from backburn.onnx.exporter.mappings import mapping
 from backburn.onnx.exporter.recorder import Recorder, Value
 from backburn.tensor.core.wrapping import wrap
 
-#: The gates of the file's order, as numbers of the blocks of rows here.
+#: The order of gates in ONNX, as indices of the blocks of rows here.
 LSTM, GRU, RNN = (0, 3, 1, 2), (1, 0, 2), (0,)
 
 
 def write_whole(model: nn.Module, recorder: Recorder) -> None:
-    """Let the layers of a model that compute step by step write one node for all steps."""
+    """Patch layers that compute step by step to write one node for all steps."""
     for _, layer in model.named_modules():
         if isinstance(layer, nn.RNN) and type(layer)._steps is nn.RNN._steps:
             attributes = {"activations": [layer.nonlinearity.capitalize()]}
@@ -58,7 +58,7 @@ def _primitive(x: Any) -> Any:
 
 
 def _inside(w: Recorder, x: Any) -> Any:
-    """A tensor on the backend that computes."""
+    """A tensor on the recorder's inner backend."""
     return None if x is None else wrap(x.primitive.primitive, w.inner_backend)
 
 
@@ -88,7 +88,7 @@ def _gru(w: Recorder, projected: Value, hidden: Value, weight: Any, bias: Any, /
 def _operands(
     w: Recorder, projected: Value, weight: Any, bias: Any, order: Sequence[int]
 ) -> tuple[Any, Any, Any, Any] | None:
-    """The input, the weights and the biases as the file has them; None where the input is not a product."""
+    """The input, weights and biases in ONNX's layout; None if the projected input is not a product."""
     product = w.products.get(projected.name) if isinstance(projected.name, str) else None
     if product is None:
         return None

@@ -10,7 +10,7 @@ import numpy as np
 from backburn.onnx.exporter.mappings import mapping
 from backburn.onnx.exporter.recorder import Recorder, Value
 
-#: How the places of new elements are called, and which of two is the nearest, by the mode.
+#: The attributes of ``Resize`` by mode.
 _RESIZED: dict[str, dict[str, Any]] = {
     "nearest": {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
     "linear": {"mode": "linear", "coordinate_transformation_mode": "half_pixel"},
@@ -30,13 +30,13 @@ def _interpolate(w: Recorder, x: Value, /, size: Sequence[int], mode: str, align
 
 @mapping("grid_sample")
 def _grid_sample(w: Recorder, x: Value, grid: Value, /, mode: str, padding: str, align_corners: bool) -> Any:
-    if len(x.shape) != 4 or mode == "nearest":  # which takes another one of two that are equally near
+    if len(x.shape) != 4 or mode == "nearest":  # the operator breaks ties differently
         return NotImplemented
     return w.node("GridSample", x, grid, mode=mode, padding_mode=padding, align_corners=int(align_corners))
 
 
 def _parts(w: Recorder, found: str) -> list[str]:
-    """The real and the imaginary parts, which lie along the last axis."""
+    """The real and the imaginary parts, which are stored along the last axis."""
     return [w.node("Gather", found, np.asarray(i, np.int64), axis=-1) for i in range(2)]
 
 
@@ -48,7 +48,7 @@ def _rfft(w: Recorder, x: Value, /, axis: int) -> Any:
 
 @mapping("irfft")
 def _irfft(w: Recorder, real: Value, imag: Value, /, length: int, axis: int) -> Any:
-    """The other half of the frequencies are conjugates, in reverse."""
+    """The other half of the frequencies is the conjugate of this one, reversed."""
     count = (length - 1) // 2
     both = w.node("Concat", *(w.node("Unsqueeze", part, [-1]) for part in (real, imag)), axis=-1)
     others = w.node("Slice", both, [count], [0], [axis], [-1])

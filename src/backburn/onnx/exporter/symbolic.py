@@ -1,7 +1,7 @@
-"""Lengths that may vary: a model recorded at several sizes, and what differs between the recordings as formulas.
+"""Lengths that may vary: a model is recorded at several lengths, and numbers that differ become formulas.
 
-A number that differs is a sum of products of lengths (``2 batch time + 3``) that fits the recordings at two lengths of
-each axis, and is checked in a recording at a third one.
+A formula is a sum of products of lengths (``2 batch time + 3``). It is fitted to recordings at two lengths of each
+axis, and checked in a recording at a third.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from backburn.base.errors import ArgumentError, BackburnError, CaptureError
 from backburn.onnx.exporter.lengths import Formula, integers, number_of
 from backburn.onnx.exporter.recorder import Graph, Node
 
-#: By how much lengths are changed: by one, by less for models with a greatest length, and by more for those that halve
+#: Changes of lengths, tried in order: negative ones for models with a maximal length, larger ones for models that halve
 #: their inputs.
 STEPS = (1, -1, 2, -2, 4, 8, 16, 32)
 
 
 def merged(record: Callable[[Mapping[str, int]], Graph], lengths: Mapping[str, int]) -> Graph:
-    """The graph of recordings at several lengths, from those of the examples.
+    """The graph merged from recordings at several lengths, starting from those of the examples.
 
-    Raises :class:`ArgumentError` where the model does not run at other lengths, and :class:`CaptureError`, with the
-    call, where it computes otherwise.
+    Raises :class:`ArgumentError` if the model does not run at other lengths, and :class:`CaptureError`, with the call,
+    if it computes differently there.
     """
     # A length of 1 may stand for any other: arrays are broadcast along it.
     base = {name: max(n, 2) for name, n in lengths.items()}
@@ -69,7 +69,7 @@ def merged(record: Callable[[Mapping[str, int]], Graph], lengths: Mapping[str, i
         found = _formula(dict(zip(corners, values, strict=True)), symbols, base, steps)
         if _value(found, third) != at_third:
             raise CaptureError(
-                f"export: {call} depends on {' and '.join(map(repr, symbols))} otherwise than by sums and products: "
+                f"export: {call} depends on {' and '.join(map(repr, symbols))} by more than sums and products: "
                 f"{values[0]} at {base}, and {at_third} at {third}"
             )
         return found
@@ -81,9 +81,9 @@ def merged(record: Callable[[Mapping[str, int]], Graph], lengths: Mapping[str, i
 
 
 def check_values(record: Callable[[int], Graph]) -> None:
-    """Raise :class:`CaptureError` where recordings of other values at the same lengths differ.
+    """Raise :class:`CaptureError` if recordings of other values with the same lengths differ.
 
-    ``record(0)`` is that of the examples; values for which the model does not run say nothing.
+    ``record(0)`` records the examples; values for which the model fails are skipped.
     """
     first = record(0)
     for number in (1, 2):
@@ -95,22 +95,22 @@ def check_values(record: Callable[[int], Graph]) -> None:
             continue
         if node := _first_that_differs(first, other, same_inputs):
             raise CaptureError(
-                f"export: {node.call} is another computation for other values; compute with tensors and their lengths "
-                "alone"
+                f"export: {node.call} computes something else for other values; compute only with tensors and their "
+                "lengths"
             )
 
 
 def _check_alike(x: Graph, y: Graph, *symbols: str) -> None:
-    """Raise :class:`CaptureError` where two recordings differ in more than numbers."""
+    """Raise :class:`CaptureError` if two recordings differ in more than integers."""
     if node := _first_that_differs(x, y, _are_alike):
         raise CaptureError(
-            f"export: {node.call} is another computation at another length of {' or '.join(map(repr, symbols))}; "
-            "leave that out of dynamic, or compute with tensors alone"
+            f"export: {node.call} computes something else at another length of {' or '.join(map(repr, symbols))}; "
+            "leave that out of dynamic, or compute only with tensors"
         )
 
 
 def _first_that_differs(x: Graph, y: Graph, compare: Callable[[Any, Any], bool]) -> Node | None:
-    """The first node that is another one in another graph; None if there is none."""
+    """The first node that differs from the other graph's; None if there is none."""
     for ours, theirs in zip(x.nodes, y.nodes, strict=False):
         same = ours.operator == theirs.operator and ours.outputs == theirs.outputs
         same = same and ours.attributes == theirs.attributes and len(ours.inputs) == len(theirs.inputs)
@@ -128,7 +128,7 @@ def same_inputs(x: Any, y: Any) -> bool:
 
 
 def _are_alike(x: Any, y: Any) -> bool:
-    """Whether inputs are the same, or integers, which may differ."""
+    """Whether inputs are the same, or integers of the same shape."""
     both = isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
     return same_inputs(x, y) or (both and x.dtype == y.dtype == np.int64 and x.ndim < 2 and x.shape == y.shape)
 

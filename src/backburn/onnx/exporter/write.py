@@ -1,4 +1,4 @@
-"""Exporting a model: it runs once on the recorder, and the nodes become a file."""
+"""Exporting a model: it runs on the recorder, and the nodes become a file."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ from backburn.tensor.logic import logical_not
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-#: The most bytes of tensors in a file, which a protocol buffer limits to 2 GB; more lie beside it, but for small ones.
+#: The most bytes of tensors in a file, which a protocol buffer limits to 2 GB. Beyond that, tensors of at least
+#: ``SMALL`` bytes go to a second file.
 LARGEST, SMALL = 2**31 - 2**26, 1024
-#: Where tensors in the file beside begin.
+#: The alignment of tensors in the second file.
 ALIGNED = 64
 
 
 @dataclass(frozen=True)
 class State:
-    """A tensor of the model: the paths under which the state has it, and its role."""
+    """A tensor of the model: its paths in the state, and its role."""
 
     tensor: Any
     paths: tuple[str, ...]
@@ -66,22 +67,22 @@ def export(
 ) -> ModelProto:  # fmt: skip
     """Write a model as a graph of ONNX, and return it.
 
-    The model runs once on ``examples``, tensors or trees of them, in evaluation mode, and every operation becomes
-    operators of the standard: those of layers as a whole where it has them, and others by the operations of which they
-    consist. ``model`` stays as it is. Parameters and buffers are initializers under their paths in the state, as they
-    are: :func:`load` reads the file as a model with the same names. Tensors of more than 2 GB lie in a file beside it,
-    ``path`` with ``.data``. ``path=None`` writes no file.
+    The model runs once on ``examples``, tensors or trees of them, in evaluation mode. Every operation becomes one
+    operator if the standard has it, and otherwise those of the operations that it consists of. ``model`` does not
+    change. Parameters and buffers are initializers under their paths in the state: :func:`load` reads the file as a
+    model with the same names. If tensors take more than 2 GB, they are written to a second file, ``path`` with
+    ``.data``. ``path=None`` writes no file.
 
-    Inputs have the names of the parameters of ``forward``, and one output is called ``output``, several ``output_0``,
-    ``output_1``, ...; or as their paths in a dict. ``names`` gives other names to either.
+    Inputs are named after the parameters of ``forward``. One output is called ``output``, several ``output_0``,
+    ``output_1``, ...; those in a dict are named by their paths. ``names`` renames both.
 
-    ``dynamic`` names axes of inputs whose lengths may vary, as in ``{"x": {0: "batch"}}``; axes with one name have one
-    length. The model then runs at several lengths, with the examples repeated or cut, and numbers that differ between
-    the runs become formulas of the lengths, which are checked at another length.
+    ``dynamic`` names axes of inputs whose lengths may vary, as in ``{"x": {0: "batch"}}``; axes with the same name have
+    the same length. The model then runs at several lengths, with the examples repeated or truncated, and numbers that
+    differ between the runs become formulas of the lengths, which are checked at another length.
 
-    Raises :class:`Unsupported` for an operation that ONNX has not, with the line of the call, :class:`CaptureError` for
-    a model that reads values on the host or computes otherwise at other lengths, and :class:`ArgumentError` for options
-    that do not fit.
+    Raises :class:`Unsupported` for an operation that ONNX lacks, with the line of the call, :class:`CaptureError` for
+    a model that reads values on the host or computes differently at other lengths, and :class:`ArgumentError` for
+    options that do not fit.
 
         >>> import backburn as bb
         >>> model = bb.nn.Sequential(bb.nn.Linear(3, 4), bb.nn.ReLU(), bb.nn.Linear(4, 2))
@@ -150,7 +151,7 @@ def _lengths(graph: Graph, axes: Mapping[str, Mapping[Any, Any]]) -> dict[str, i
             raise ArgumentError(f"export: dynamic: there is no input {name!r}. {hint_for(name, shapes)}")
         for axis, symbol in named.items():
             if not isinstance(symbol, str) or not symbol.isidentifier():
-                raise ArgumentError(f"export: dynamic: an axis is called by an identifier, not {symbol!r}")
+                raise ArgumentError(f"export: dynamic: the name of an axis is an identifier, not {symbol!r}")
             if not isinstance(axis, int) or not -len(shapes[name]) <= axis < len(shapes[name]):
                 raise ArgumentError(f"export: dynamic: {name} has no axis {axis!r}: {list(shapes[name])}")
             if not shapes[name][axis]:
@@ -164,7 +165,7 @@ def _lengths(graph: Graph, axes: Mapping[str, Mapping[Any, Any]]) -> dict[str, i
 
 
 def _changed(examples: Sequence[Any], number: int) -> list[Any]:
-    """The examples, or others of the same shapes: zeros, and negative or inverted ones."""
+    """The examples, or others of the same shapes: zeros (1), and negated floats and inverted booleans (2)."""
 
     def changed(x: Any) -> Any:
         if not is_tensor(x) or number == 0:
@@ -177,7 +178,7 @@ def _changed(examples: Sequence[Any], number: int) -> list[Any]:
 
 
 def _resized(x: Any, axes: Mapping[int, str], sizes: Mapping[str, int]) -> Any:
-    """A tensor with other lengths: its entries from the start, again and again."""
+    """A tensor with other lengths: its entries are repeated or truncated."""
     for axis, symbol in axes.items():
         if x.shape[axis] != sizes[symbol]:
             order = arange(sizes[symbol], backend=x.backend) % x.shape[axis]
@@ -194,7 +195,7 @@ def _recorded(
     if not tensors:
         raise ArgumentError("export: neither the model nor the examples have a tensor")
     backend = innermost(tensors[0].backend)
-    #: The names that a graph has for its results.
+    #: The result names of a loaded graph.
     own = model.output_names if isinstance(model, OnnxModel) else ()
     recorder = Recorder(backend, (*(path for part in state for path in part.paths), *own))
     recorder.writer = Copier(recorder, own)
@@ -238,7 +239,7 @@ def _recorded(
             renamed.add(own[i])
         name = names.get(own[i], own[i]) if len(own) == len(results) else named(default)
         value = lift(constant(x), recorder)
-        if not isinstance(value.name, str):  # numbers may be formulas
+        if not isinstance(value.name, str):  # a constant in one recording may vary with lengths
             value = recorder.made(recorder.node("Identity", value.name), value.primitive, False)
         outputs.append((name, value))
     for name in names:
@@ -275,14 +276,14 @@ def _on(recorder: Recorder, x: Any, name: str) -> Any:
 
 
 class _Proto:
-    """Makes the protocol buffer of a graph."""
+    """Builds the protocol buffer of a graph."""
 
     def __init__(self, onnx: Any, graph: Graph, state: Sequence[State], path: Path | None) -> None:
         self.onnx, self.helper = onnx, onnx.helper
         self.graph = graph
         self.state = state
-        #: The file beside the model, functions that read its parts, and the bytes of these; empty where all fits into
-        #: the model's own.
+        #: The second file, functions that read its parts, and the bytes so far; empty if all fits into the model's
+        #: file.
         self.location = ""
         self.beside: list[Callable[[], list[bytes | memoryview]]] = []
         self.written = 0
@@ -292,7 +293,7 @@ class _Proto:
             self.location = f"{path.name}.data"
         self.constants: dict[Any, Any] = {}
         self.numbers = Counter[str]()
-        #: The values of formulas of lengths, by how they are made.
+        #: The names of values in formulas of lengths, by operator, inputs and attributes.
         self.lengths: dict[Any, str] = {}
         self.taken = {name for node in graph.nodes for name in node.outputs} | {*graph.state}
         self.taken |= {x.name for x in graph.inputs if isinstance(x.name, str)} | {name for name, _ in graph.outputs}
@@ -309,14 +310,14 @@ class _Proto:
         tensors = [tensor for part in self.state for tensor in self._initializers(part) if tensor.name in read]
         inputs = [self._info(x.name, x) for x in graph.inputs]
         outputs = [self._info(name, x) for name, x in graph.outputs]
-        held = sorted(self.constants.values(), key=lambda tensor: not tensor.metadata_props)  # buffers before numbers
+        held = sorted(self.constants.values(), key=lambda tensor: not tensor.metadata_props)  # buffers first
         made_graph = helper.make_graph(nodes, "backburn", inputs, outputs, [*tensors, *held])
         return helper.make_model(
             made_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="backburn"
         )  # fmt: skip
 
     def _outputs(self) -> dict[str, str]:
-        """The names of results, for values that nodes make, by the names that these have otherwise."""
+        """The names of results, by the recorded names of the nodes' outputs."""
         made = {name for node in self.graph.nodes for name in node.outputs}
         renamed: dict[str, str] = {}
         for name, value in self.graph.outputs:
@@ -325,7 +326,7 @@ class _Proto:
         return renamed
 
     def _copies(self, renamed: Mapping[str, str], made: Iterable[str]) -> list[Any]:
-        """Nodes for results that are inputs, tensors of the model or another result."""
+        """Nodes for results that are inputs, tensors of the model or another result's value."""
         there = set(made)
         return [
             self.helper.make_node("Identity", [self._name(value.name, renamed)], [name], name)
@@ -341,9 +342,9 @@ class _Proto:
     def _node(self, node: Node, renamed: Mapping[str, str]) -> list[Any]:
         """A node, after those that compute formulas of lengths for it."""
         if not node.operator:
-            raise Unsupported(f"export: {node.call} gives {node.note}, which ONNX does not")
+            raise Unsupported(f"export: {node.call} returns {node.note}, which ONNX does not")
         before: list[Any] = []
-        # In the order of nodes, so that a file that is loaded and exported again has the same names.
+        # In the order of nodes, so that names stay the same when a file is loaded and exported again.
         lengths = {i: self._symbolic(x, renamed, before) for i, x in enumerate(node.inputs) if isinstance(x, Symbolic)}
         inputs = [lengths[i] if i in lengths else self._name(x, renamed) for i, x in enumerate(node.inputs)]
         found = self.helper.make_node(
@@ -368,7 +369,7 @@ class _Proto:
         return parts[0] if len(parts) == 1 else self._made("Concat", parts, before, axis=0)
 
     def _formula(self, terms: Any, renamed: Mapping[str, str], before: list[Any]) -> str:
-        """The name of a formula's value, of one element."""
+        """The name of a formula's value, which has one element."""
         total = ""
         for symbols, factor in terms:
             part = ""
@@ -385,7 +386,7 @@ class _Proto:
         return total
 
     def _made(self, operator: str, inputs: Sequence[str], before: list[Any], **attributes: Any) -> str:
-        """The name of what a node of a formula makes; equal ones are one."""
+        """The name of the result of a node in a formula; equal nodes are shared."""
         key = operator, *inputs, *attributes.items()
         if key not in self.lengths:
             name = self.lengths[key] = self._free(f"lengths/{operator}")
@@ -393,14 +394,14 @@ class _Proto:
         return self.lengths[key]
 
     def _free(self, word: str) -> str:
-        """A name that nothing has, which begins with a word."""
+        """An unused name that begins with a word."""
         while (name := f"{word}_{self.numbers[word]}") in self.taken:
             self.numbers[word] += 1
         self.taken.add(name)
         return name
 
     def _constant(self, array: NDArray[Any]) -> str:
-        """The name of an initializer that holds numbers; equal ones are one. Many numbers are noted as a buffer."""
+        """The name of a constant's initializer; equal ones are shared. Large ones are noted as buffers."""
         key = array.dtype.name, array.shape, array.tobytes()
         if key not in self.constants:
             is_small = array.size <= (HOST_INTEGERS if array.dtype.kind in "iub" else HOST_FLOATS)
@@ -418,7 +419,7 @@ class _Proto:
             narrow = array.astype(self.helper.tensor_dtype_to_np_dtype(NUMBERS[stored_as]))
             if not np.array_equal(narrow.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"):
                 raise ArgumentError(
-                    f"export: {part.paths[0]} is {stored_as} in the file that was loaded, and has other numbers now"
+                    f"export: {part.paths[0]} is {stored_as} in the loaded file, which cannot hold its values now"
                 )
             found = [self._tensor(narrow, part.paths[0])]
         elif not value.parts:
@@ -438,7 +439,7 @@ class _Proto:
         return found
 
     def _tensor(self, array: NDArray[Any], name: str, number: int = 0) -> Any:
-        """A tensor of the data type of an array, or of another one that is held in it."""
+        """A tensor of an array's data type, or of the data type ``number``, whose values the array holds."""
         data, number = array, number or NUMBERS[array.dtype.name]
         if number in (NUMBERS["int4"], NUMBERS["uint4"]):
             array = array.astype(np.int8)
@@ -447,7 +448,7 @@ class _Proto:
         return self._held(name, number, array.shape, data.nbytes, lambda: _bytes(data))
 
     def _held(self, name: str, number: int, shape: Sequence[int], nbytes: int, read: Callable[[], memoryview]) -> Any:
-        """A tensor with bytes that are read now, or when the file beside the model is written."""
+        """A tensor whose bytes are read now, or when the second file is written."""
         if not self.location or nbytes < SMALL:
             return self.helper.make_tensor(name, number, shape, read().tobytes(), raw=True)
         found = self.onnx.TensorProto(name=name, data_type=number, dims=shape, data_location="EXTERNAL")
@@ -463,7 +464,7 @@ class _Proto:
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    """The bytes of an array, the lowest of each element first."""
+    """The bytes of an array, little-endian."""
     little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
     return little.reshape(-1).view(np.uint8).data
 

@@ -1,4 +1,4 @@
-"""Handlers of ONNX's operators, family by family."""
+"""Handlers of ONNX's operators, one module per family."""
 
 from backburn.onnx import host as host
 from backburn.onnx.operators import activations as activations

@@ -62,7 +62,7 @@ def thresholded_relu(x: Tensor, /, *, alpha: float = 1.0) -> Any:
 
 @operator("PRelu")
 def prelu(x: Tensor, slope: Tensor, /) -> Any:
-    """``slope * x`` below 0, for slopes that are broadcast."""
+    """``slope * x`` below 0; slopes are broadcast."""
     return selection.where(logic.less(x, 0), arithmetic.multiply(x, slope), x)
 
 
@@ -120,7 +120,7 @@ def shrink(x: Tensor, /, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
 
 
 def _rows(x: Any, axis: int, opset: int) -> tuple[Any, int]:
-    """The operand and the axis of a softmax, which until opset 12 is over all axes from one on."""
+    """The operand and axis of a softmax, which until opset 12 normalizes over all axes from ``axis`` on."""
     axis = axis + x.ndim if axis < 0 else axis
     if opset >= 13:
         return x, axis
@@ -153,7 +153,7 @@ def hardmax(x: Tensor, /, *, axis: int = -1, call: Any) -> Any:
 
 @operator("LpNormalization")
 def lp_normalization(x: Tensor, /, *, axis: int = -1, p: int = 2) -> Any:
-    """Divided by the norm along an axis; 0 where that is 0."""
+    """Divides by the norm along an axis; 0 where the norm is 0."""
     norm: Any = reduce.vector_norm(x, axis=axis, ord=p, keepdims=True)
     zero = logic.equal(norm, 0)
     safe = selection.where(zero, creation.ones_like(norm), norm)

@@ -27,7 +27,7 @@ def if_(condition: Host, /, *, then_branch: Any, else_branch: Any) -> Any:
 
 @operator("Loop")
 def loop(count: Host | None = None, condition: Host | None = None, /, *initial: Value, body: Any, run: Any) -> Any:
-    """A graph that is run again on its own results."""
+    """A graph that is run repeatedly on its own results."""
     most = None if count is None else int(count.reshape(()))
     going = condition is None or _truth(condition)
     carried = list(initial)
@@ -52,13 +52,13 @@ def _host(value: Any) -> Any:
 
 
 def _stacked(values: list[Any], body: Any, place: int, run: Any, axis: int = 0) -> Any:
-    """What a loop has collected, along a new axis; no element where it took no step."""
+    """The values that a loop collected, along a new axis, which is empty after no steps."""
     if values:
         return shapes.stack([run.constant(v) if isinstance(v, np.ndarray) else v for v in values], axis=axis)
     number, shape = body.graph.types[place]
     kind = held(number)
     if kind is None:
-        raise DTypeError("the loop takes no step, and its body does not say what it collects")
+        raise DTypeError("the loop takes no step, and its body does not state the dtype of what it collects")
     lengths = [n if n is not None else 0 for n in shape or ()]
     lengths.insert(axis, 0)
     return run.tensor(np.zeros(lengths, kind.dtype))
@@ -81,7 +81,7 @@ def scan(
     parts = [tuple(reversed(part)) if turn else part for part, turn in zip(parts, turned, strict=True)]
     lengths = {len(part) for part in parts}
     if len(lengths) != 1:
-        raise ArgumentError(f"the scanned axes have lengths {sorted(lengths)}, which are not the same")
+        raise ArgumentError(f"the scanned axes have different lengths {sorted(lengths)}")
     outputs: list[list[Any]] = [[] for _ in body.graph.outputs[count:]]
     for now in zip(*parts, strict=True):
         run.count_iteration()
@@ -107,10 +107,10 @@ def _sequence(value: Any) -> list[Any]:
 
 
 def _place(value: Any, length: int, most: int) -> int:
-    """A place in a sequence, counted from the end if it is negative."""
+    """An index into a sequence, counted from the end if negative."""
     place = int(np.asarray(value).reshape(()))
     if not -length <= place <= most:
-        raise OutOfRangeError(f"there is no place {place} in a sequence of {length}")
+        raise OutOfRangeError(f"index {place} is out of range for a sequence of {length}")
     return place + length if place < 0 else place
 
 
@@ -143,7 +143,7 @@ def sequence_insert(sequence: Value, x: Tensor, place: Host | None = None, /) ->
 
 @operator("SequenceErase")
 def sequence_erase(sequence: Value, place: Host | None = None, /) -> Any:
-    """A sequence with one element less."""
+    """A sequence without one element."""
     values = _sequence(sequence)
     i = len(values) - 1 if place is None else _place(place, len(values), len(values) - 1)
     return [*values[:i], *values[i + 1 :]]
@@ -151,7 +151,7 @@ def sequence_erase(sequence: Value, place: Host | None = None, /) -> Any:
 
 @operator("SequenceLength")
 def sequence_length(sequence: Value, /) -> Any:
-    """How many elements a sequence has, on the host."""
+    """The length of a sequence, on the host."""
     return np.asarray(len(_sequence(sequence)), np.int64)
 
 

@@ -62,7 +62,7 @@ def conv_integer(
     *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None,
     strides: Any = None, run: Any,
 ) -> Any:  # fmt: skip
-    """The convolution of integers of 8 bits without their zero points, which float64 holds exactly."""
+    """The convolution of 8-bit integers minus their zero points, computed exactly in float64."""
     left, right = shifted(x, x_zero, 1), shifted(weight, weight_zero, 0)
     result = conv(
         creation.astype(left, "float64"), creation.astype(right, "float64"), auto_pad=auto_pad, dilations=dilations,
@@ -98,7 +98,7 @@ def conv_transpose(
     run.check_elements(
         (x.shape[0], weight.shape[1] * group, *(n - a - b for n, (a, b) in zip(lengths, ends, strict=True)))
     )
-    # An end that is cut by less than nothing is made longer.
+    # Negative padding at an end makes the output longer.
     more = tuple(e - min(b, 0) for e, (_, b) in zip(extra, ends, strict=True))
     padding = [(max(a, 0), max(b, 0)) for a, b in ends]
     result: Any = functional.conv_transpose(x, weight, bias, strides, padding, more, group, dilations)
@@ -112,7 +112,7 @@ def deform_conv(
     *, dilations: Any = None, group: int = 1, kernel_shape: Any = None, offset_group: int = 1, pads: Any = None,
     strides: Any = None,
 ) -> Any:  # fmt: skip
-    """The convolution at places that are moved."""
+    """The convolution with a learned offset for each sampling position."""
     window = _check_window(kernel_shape, weight)
     strides, dilations = strides or (1,) * len(window), dilations or (1,) * len(window)
     padding = window_pads("NOTSET", pads, x.shape[2:], window, strides, dilations)
@@ -140,7 +140,7 @@ def _pooled_lengths(
 def _windows(
     x: Any, auto: str, ceil_mode: int, dilations: Any, window: Any, pads: Any, strides: Any, value: float, run: Any
 ) -> tuple[Any, list[tuple[int, int]], list[int]]:
-    """A tensor with its ends filled up, the widths, and how many windows there are along each axis."""
+    """The padded tensor, the padding widths, and the number of windows along each axis."""
     widths = window_pads(auto, pads, x.shape[2:], window, strides, dilations)
     counts = _pooled_lengths(x.shape[2:], window, strides, dilations, ceil_mode, widths)
     ends = [
@@ -156,7 +156,7 @@ def max_pool(
     x: Tensor, /, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None, kernel_shape: Any,
     pads: Any = None, storage_order: int = 0, strides: Any = None, run: Any, call: Any,
 ) -> Any:  # fmt: skip
-    """The largest element of each window, and its place among those of its image."""
+    """The largest element of each window, and its index in the whole tensor."""
     rank = len(kernel_shape)
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     kind = x.dtype
@@ -176,7 +176,7 @@ def _places_of_image(
     places: Any, padded: Sequence[int], shape: Sequence[int], widths: Sequence[tuple[int, int]], counts: Sequence[int],
     storage_order: int,
 ) -> Any:  # fmt: skip
-    """The places in padded images as those in the whole tensor without padding."""
+    """Indices into padded images as indices into the whole tensor without padding."""
     along = []
     rest = places
     for n, (before, _) in zip(reversed(padded[2:]), reversed(widths), strict=True):
@@ -198,7 +198,7 @@ def average_pool(
     x: Tensor, /, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0, dilations: Any = None,
     kernel_shape: Any, pads: Any = None, strides: Any = None, run: Any,
 ) -> Any:  # fmt: skip
-    """The mean of each window, over elements of the tensor or over the padding as well."""
+    """The mean of each window, with or without its elements in the padding."""
     rank = len(kernel_shape)
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     filled, widths, _ = _windows(x, auto_pad, ceil_mode, dilations, kernel_shape, pads, strides, 0.0, run)
@@ -206,7 +206,7 @@ def average_pool(
     ends = [(a + n, p - a - n) for n, p, (a, _) in zip(x.shape[2:], filled.shape[2:], widths, strict=True)]
     if not any(a for a, _ in widths) and not any(b > 0 for _, b in ends):
         return arithmetic.divide(total, math.prod(kernel_shape))
-    # What windows count: with padding all but what only the last windows of ceil_mode reach.
+    # With padding, all elements count except those that only the last windows of ceil_mode reach.
     counted = creation.ones((1, 1, *x.shape[2:]), dtype=x.dtype, backend=x.backend)
     beyond = [p - (a + n) for n, p, (a, _) in zip(x.shape[2:], filled.shape[2:], widths, strict=True)]
     if count_include_pad:
@@ -257,7 +257,7 @@ def max_unpool(
     x: Tensor, places: Tensor, output_shape: Host | None = None, /, *, kernel_shape: Any, pads: Any = None,
     strides: Any = None, run: Any,
 ) -> Any:  # fmt: skip
-    """Elements at the places from which a max pool took them, and zeros."""
+    """Elements at the indices from which a max pool took them, and zeros elsewhere."""
     from backburn.tensor import index
 
     rank = len(kernel_shape)
@@ -279,7 +279,7 @@ def max_unpool(
 
 @operator("LRN")
 def lrn(x: Tensor, /, *, alpha: float = 0.0001, beta: float = 0.75, bias: float = 1.0, size: int) -> Any:
-    """Divided by a power of the mean square of channels nearby."""
+    """Divides by a power of the mean square of neighbouring channels."""
     from backburn.tensor.rearrange import sliding_window
 
     before = (size - 1) // 2

@@ -1,4 +1,4 @@
-"""Operators of detectors: regions of interest and the suppression of boxes."""
+"""Operators for object detection: regions of interest and suppression of boxes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def non_max_suppression(
     boxes: Host, scores: Host, most: Host | None = None, overlap: Host | None = None, least: Host | None = None, /,
     *, center_point_box: int = 0, run: Any,
 ) -> Any:  # fmt: skip
-    """The boxes of each class that do not overlap with better ones; read on the host, since their number is data."""
+    """The boxes of each class that do not overlap with better ones; on the host: their number depends on values."""
     count = 0 if most is None else int(most.reshape(()))
     limit = 0.0 if overlap is None else float(overlap.reshape(()))
     chosen: list[tuple[int, int, int]] = []
@@ -50,7 +50,7 @@ def _corners(boxes: NDArray[Any], centred: int) -> NDArray[Any]:
 
 
 def _overlap(x: NDArray[Any], y: NDArray[Any]) -> float:
-    """The common area of two boxes, divided by that of both."""
+    """The intersection of two boxes over their union."""
     sides = np.minimum(x[2:], y[2:]) - np.maximum(x[:2], y[:2])
     common = float(max(sides[0], 0) * max(sides[1], 0))
     both = float(np.prod(x[2:] - x[:2]) + np.prod(y[2:] - y[:2])) - common
@@ -85,7 +85,7 @@ def _aligned(
         length: Any = arithmetic.subtract(scaled[:, axis + 2], scaled[:, axis])
         lengths.append(length if moved else arithmetic.maximum(length, 1.0))
     if ratio < 1:
-        # As many samples as a region has pixels, another number for each region.
+        # As many samples as a region has pixels, so the number differs between regions.
         counts = [np.ceil(length.detach().numpy() / n) for length, n in zip(lengths, cells, strict=True)]
         if rois.shape[0] != 1:
             parts = [
@@ -131,7 +131,7 @@ def _aligned(
 
 
 def _neighbours(at: Any, n: int) -> list[tuple[Any, Any]]:
-    """The two elements beside each place along an axis, and the weight of each; none outside of the axis."""
+    """The two neighbours of each position along an axis, and their weights, which are 0 outside of the axis."""
     inside = logic.logical_and(logic.greater_equal(at, -1.0), logic.less_equal(at, float(n)))
     place = arithmetic.clip(at, 0.0, float(n - 1))
     low = arithmetic.clip(elementwise.floor(place), 0.0, float(max(n - 2, 0)))

@@ -18,7 +18,7 @@ from backburn.tensor.core.wrapping import is_tensor
 
 
 def _enter() -> None:
-    """Enter the functions that take one tensor, or two, and nothing else."""
+    """Register the functions that take one or two tensors and nothing else."""
     one: dict[str, Callable[..., Any]] = {
         "Abs": arithmetic.abs, "Acos": elementwise.acos, "Acosh": elementwise.acosh, "Asin": elementwise.asin,
         "Asinh": elementwise.asinh, "Atan": elementwise.atan, "Atanh": elementwise.atanh, "Ceil": elementwise.ceil,
@@ -87,25 +87,25 @@ def pow_(x: Tensor, y: Tensor, /) -> Any:
 
 @operator("Max")
 def max_(*xs: Tensor) -> Any:
-    """The largest of several."""
+    """The element-wise maximum of several tensors."""
     return functools.reduce(arithmetic.maximum, xs)
 
 
 @operator("Min")
 def min_(*xs: Tensor) -> Any:
-    """The smallest of several."""
+    """The element-wise minimum of several tensors."""
     return functools.reduce(arithmetic.minimum, xs)
 
 
 @operator("Sum")
 def sum_(*xs: Tensor) -> Any:
-    """The sum of several."""
+    """The sum of several tensors."""
     return functools.reduce(arithmetic.add, xs)
 
 
 @operator("Mean")
 def mean(*xs: Tensor) -> Any:
-    """The mean of several."""
+    """The mean of several tensors."""
     return arithmetic.divide(sum_(*xs), len(xs))
 
 
@@ -131,7 +131,7 @@ def clip(
 
 @operator("BitShift")
 def bit_shift(x: Tensor, y: Tensor, /, *, direction: str) -> Any:
-    """Bits moved to the left or to the right."""
+    """Bits shifted to the left or to the right."""
     shift = logic.bitwise_left_shift if direction == "LEFT" else logic.bitwise_right_shift
     return shift(x, y)
 
@@ -150,7 +150,7 @@ def cast(x: Tensor, /, *, to: int, saturate: int = 1, round_mode: str = "up") ->
     """Numbers in another dtype."""
     target = held(to)
     if target is None or NAMES[to] in BY_VALUE:
-        raise Unsupported(f"nothing here casts to {named(to)}")
+        raise Unsupported(f"casts to {named(to)} are not supported")
     if NAMES[to] in NARROW:
         return _narrowed(x, NAMES[to])
     if x.dtype.is_floating and target.kind == "bool":
@@ -159,7 +159,7 @@ def cast(x: Tensor, /, *, to: int, saturate: int = 1, round_mode: str = "up") ->
 
 
 def _narrowed(x: Any, name: str) -> Any:
-    """Integers of 4 or 2 bits, in tensors of 8: the lowest bits of what is rounded towards zero."""
+    """Integers of 4 or 2 bits, in 8-bit tensors: the lowest bits of the values rounded towards zero."""
     kind, least, _ = NARROW[name]
     count = 2 ** int(name[-1])
     whole = creation.astype(elementwise.trunc(x), "int64") if x.dtype.is_floating else creation.astype(x, "int64")
@@ -177,7 +177,7 @@ def cast_like(x: Tensor, like: Tensor, /, *, saturate: int = 1, round_mode: str 
 
 @operator("BitCast")
 def bit_cast(x: Host, /, *, to: int, run: Any) -> Any:
-    """The same bits as another dtype of as many; they are read on the host."""
+    """The same bits as another dtype of the same width, on the host."""
     target = held(to)
     if target is None or NAMES[to] in BY_VALUE or NAMES[to] in NARROW or target.itemsize != x.dtype.itemsize:
         raise Unsupported(f"the bits of {x.dtype} cannot be read as {named(to)} here")
@@ -187,5 +187,5 @@ def bit_cast(x: Host, /, *, to: int, run: Any) -> Any:
 
 @operator("Identity")
 def identity(x: Value, /, *, call: Call) -> Any:
-    """The value itself; as a constant, where a file of our own says so."""
+    """The value itself; as a constant if a file of backburn marks the node."""
     return constant(x) if naming.STOP in call.notes and is_tensor(x) else x

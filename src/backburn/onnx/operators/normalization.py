@@ -35,7 +35,7 @@ def _older_batch_normalization(
     *, epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1,
 ) -> Any:  # fmt: skip
     if not spatial:
-        raise UseBody("statistics of each place (spatial=0) are not computed here")
+        raise UseBody("statistics of each position (spatial=0) are not supported")
     return batch_normalization(x, scale, bias, mean, variance, epsilon=epsilon)
 
 
@@ -46,7 +46,7 @@ def instance_normalization(x: Tensor, scale: Tensor, bias: Tensor, /, *, epsilon
 
 
 def _stashed(x: Any, number: int) -> Any:
-    """An operand in the dtype in which statistics are computed."""
+    """An operand in the dtype of the statistics."""
     kind = held(number)
     return x if kind is None or kind.bits <= x.dtype.bits else creation.astype(x, kind)
 
@@ -56,7 +56,7 @@ def layer_normalization(
     x: Tensor, scale: Tensor, bias: Tensor | None = None, /,
     *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, call: Any,
 ) -> Any:  # fmt: skip
-    """Normalized over the axes from one on."""
+    """Normalized over the axes from ``axis`` on."""
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
     wide = _stashed(x, stash_type)
     is_plain = scale.shape == x.shape[axes[0] :] and (bias is None or bias.shape == scale.shape)
@@ -73,7 +73,7 @@ def layer_normalization(
 def rms_normalization(
     x: Tensor, scale: Tensor, /, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
-    """Divided by the root of the mean square over the axes from one on."""
+    """Divides by the root of the mean square over the axes from ``axis`` on."""
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
     wide = _stashed(x, stash_type)
     if wide is x and scale.shape == x.shape[axes[0] :]:
@@ -110,7 +110,7 @@ def _older_group_normalization(
 
 @operator("MeanVarianceNormalization")
 def mean_variance_normalization(x: Tensor, /, *, axes: Any = (0, 2, 3)) -> Any:
-    """Without the mean, and divided by the standard deviation."""
+    """Subtracts the mean and divides by the standard deviation."""
     centred: Any = arithmetic.subtract(x, reduce.mean(x, axis=tuple(axes), keepdims=True))
     square = reduce.mean(arithmetic.square(x), axis=tuple(axes), keepdims=True)
     mean = arithmetic.square(reduce.mean(x, axis=tuple(axes), keepdims=True))
@@ -121,7 +121,7 @@ def mean_variance_normalization(x: Tensor, /, *, axes: Any = (0, 2, 3)) -> Any:
 def dropout(
     x: Tensor, ratio: Host | None = None, training: Host | None = None, /, *, seed: int | None = None, call: Any
 ) -> Any:
-    """The value itself; in a graph that was exported in training mode, without elements that are drawn anew."""
+    """The value itself; random elements are dropped only in a graph exported in training mode."""
     p = 0.5 if ratio is None else float(ratio.reshape(()))
     if training is None or not bool(training.reshape(())) or p == 0.0:
         return x if call.outputs < 2 else (x, creation.full_like(x, True, dtype="bool"))
@@ -177,14 +177,14 @@ def random_uniform(
 
 @operator("Bernoulli")
 def bernoulli(x: Tensor, /, *, dtype: int | None = None, seed: float | None = None) -> Any:
-    """1 with the probability that an element says, drawn from backburn's generator."""
+    """1 with the probability given by each element, drawn from backburn's generator."""
     kind = x.dtype if dtype is None else held(dtype)
     return creation.astype(random.bernoulli(x.shape, x, backend=x.backend), as_dtype(kind))
 
 
 @operator("Multinomial")
 def multinomial(x: Tensor, /, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, run: Any) -> Any:
-    """Numbers of classes, by their logits, drawn from backburn's generator."""
+    """Class indices from logits, drawn from backburn's generator."""
     run.check_elements((x.shape[0], sample_size))
     drawn = shapes.stack([random.categorical(row, (sample_size,)) for row in shapes.unstack(x)], axis=0)
     return creation.astype(drawn, held(dtype))

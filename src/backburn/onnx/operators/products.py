@@ -39,7 +39,7 @@ def gemm(
 
 
 def _scaled(x: Any, factor: float) -> Any:
-    """A product with a number of an attribute, in the dtype of the tensor."""
+    """A product with an attribute's value, in the dtype of the tensor."""
     return arithmetic.multiply(x, factor if x.dtype.is_floating else int(factor))
 
 
@@ -62,12 +62,12 @@ def attention(
     past_value: Value = None, lengths: Value = None, /,
     *, is_causal: int = 0, scale: float | None = None, softcap: float = 0.0, call: Any,
 ) -> Any:  # fmt: skip
-    """Attention of batches and heads, without the matrix of all scores; the standard's body has all else."""
+    """Attention of batches and heads, without the matrix of all scores; other options use the standard's body."""
     heads = {x.shape[:2] for x in (query, key, value)}
     has_more = call.outputs > 1 or any(x is not None for x in (past_key, past_value, lengths))
     is_masked = mask is not None and (bool(is_causal) or mask.shape[-1:] != key.shape[-2:-1])
     if query.ndim != 4 or len(heads) > 1 or has_more or is_masked:
-        raise UseBody("heads in one axis, shared heads and caches are not computed here")
+        raise UseBody("heads in one axis, shared heads and caches are not supported")
     options: dict[str, Any] = {"is_causal": bool(is_causal), "scale": scale, "softcap": softcap or None}
     return functional.scaled_dot_product_attention(query, key, value, mask, **options)
 
@@ -80,12 +80,12 @@ def det(x: Tensor, /) -> Any:
 
 @operator("MatMulInteger")
 def matmul_integer(x: Tensor, y: Tensor, x_zero: Tensor | None = None, y_zero: Tensor | None = None, /) -> Any:
-    """The product of integers of 8 bits without their zero points, as integers of 32 bits."""
+    """The product of 8-bit integers minus their zero points, as 32-bit integers."""
     return product(shifted(x, x_zero, -2), shifted(y, y_zero, -1))
 
 
 def shifted(x: Any, zero: Any, axis: int) -> Any:
-    """Integers without their zero point, of 32 bits; several zero points are those of places along an axis."""
+    """Integers minus their zero point, in 32 bits; a vector of zero points applies along an axis."""
     whole = creation.astype(x, "int32")
     if zero is None:
         return whole

@@ -17,7 +17,7 @@ from backburn.tensor.classes import Tensor
 
 
 def _along(x: Any, part: Any, axis: int, block: int) -> Any:
-    """A scale or a zero point in a shape that is broadcast to a tensor."""
+    """A scale or a zero point in a shape that broadcasts to a tensor."""
     if part is None or part.ndim == 0 or part.shape == (1,):
         return part
     axis = axis + x.ndim if axis < 0 else axis
@@ -36,13 +36,13 @@ def _saturated(x: Any, least: int, greatest: int, kind: str) -> Any:
 
 
 def _bounds(number: int) -> tuple[str, int, int]:
-    """The dtype that holds a quantized data type, and its least and greatest number."""
+    """The dtype that holds a quantized data type, and its least and greatest value."""
     name = NAMES.get(number, "")
     if name in NARROW:
         return NARROW[name]
     kind = held(number)
     if kind is None or kind.kind != "int" or name in BY_VALUE:
-        raise Unsupported(f"nothing here quantizes to {named(number)}")
+        raise Unsupported(f"quantizing to {named(number)} is not supported")
     limits = np.iinfo(kind.name)
     return kind.name, int(limits.min), int(limits.max)
 
@@ -55,7 +55,7 @@ def quantize_linear(
     x: Tensor, scale: Tensor, zero: Tensor | None = None, /,
     *, axis: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0, saturate: int = 1,
 ) -> Any:  # fmt: skip
-    """Numbers divided by a scale, rounded to even, and moved by a zero point."""
+    """Numbers divided by a scale, rounded to nearest even, plus a zero point."""
     number = output_dtype or (2 if zero is None else _NUMBERS[zero.dtype.name])
     kind, least, greatest = _bounds(number)
     wide = creation.astype(x, held(precision)) if precision else x
@@ -72,7 +72,7 @@ def dequantize_linear(
     x: Tensor, scale: Tensor, zero: Tensor | None = None, /,
     *, axis: int = 1, block_size: int = 0, output_dtype: int = 0,
 ) -> Any:  # fmt: skip
-    """Integers without their zero point, times a scale."""
+    """Integers minus their zero point, times a scale."""
     kind = held(output_dtype) if output_dtype else scale.dtype
     steps = _along(x, scale, axis, block_size)
     if x.dtype.kind == "int":
@@ -87,7 +87,7 @@ def dequantize_linear(
 
 
 def _requantized(total: Any, factor: Any, zero: Any) -> Any:
-    """Sums of integers of 32 bits times a factor, in the dtype of a zero point."""
+    """32-bit sums times a factor, rounded to the dtype of a zero point."""
     kind, least, greatest = _bounds(_NUMBERS[zero.dtype.name])
     scaled: Any = elementwise.round(arithmetic.multiply(creation.astype(total, "float32"), factor))
     return _saturated(arithmetic.add(scaled, creation.astype(zero, "float32")), least, greatest, kind)

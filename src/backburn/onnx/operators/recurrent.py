@@ -14,7 +14,7 @@ from backburn.tensor import shape as shapes
 from backburn.tensor.classes import Tensor
 from backburn.tensor.linalg.products import matmul
 
-#: The activation functions of cells, by their name in small letters, with their alpha and beta.
+#: The activation functions of cells by lower-case name; they take alpha and beta.
 _ACTIVATIONS: dict[str, Callable[[Any, float | None, float | None], Any]] = {
     "relu": lambda x, a, b: activations.relu(x),
     "tanh": lambda x, a, b: elementwise.tanh(x),
@@ -37,7 +37,7 @@ def _activated(key: str, alpha: float | None, beta: float | None, x: Any) -> Any
 
 
 def _functions(names: Any, alphas: Any, betas: Any, count: int) -> list[Callable[[Any], Any]]:
-    """The activation functions of one direction after the other."""
+    """The activation functions of all directions."""
     left, right = list(alphas or ()), list(betas or ())
     found: list[Callable[[Any], Any]] = []
     for name in names:
@@ -48,12 +48,12 @@ def _functions(names: Any, alphas: Any, betas: Any, count: int) -> list[Callable
         b = right.pop(0) if key in _WITH_BETA and right else None
         found.append(partial(_activated, key, a, b))
     if len(found) != count:
-        raise ArgumentError(f"{len(found)} activations, where there are {count}")
+        raise ArgumentError(f"{len(found)} activations are given, not {count}")
     return found
 
 
 class _Layer:
-    """The operands of a recurrent layer, with the steps first, and what all kinds of layers do."""
+    """The operands of a recurrent layer, with the steps as first axis, and the code that all layers share."""
 
     def __init__(
         self, x: Any, lengths: Any, first: Sequence[Any], direction: str, layout: int, size: int, clip: float | None
@@ -87,7 +87,7 @@ class _Layer:
         return asarray(array, backend=self.x.backend)
 
     def turned(self, x: Any) -> Any:
-        """Steps in reverse, those of each example on its own."""
+        """Steps in reverse, within the length of each example."""
         if self.lengths is None:
             return rearrange.flip(x, 0)
         places: Any = shapes.reshape(creation.arange(self.steps, dtype="int64", backend=x.backend), (-1, 1))
@@ -100,7 +100,7 @@ class _Layer:
         return x if self.clip is None else arithmetic.clip(x, -self.clip, self.clip)
 
     def run(self, direction: Callable[[int, Any], tuple[Any, tuple[Any, ...]]]) -> tuple[Any, ...]:
-        """The outputs of all steps and the last states, by a function of one direction."""
+        """The outputs of all steps and the last states, from a function for one direction."""
         outputs, last = [], []
         for d in range(self.directions):
             backwards = self.reverse[d]
@@ -117,7 +117,7 @@ class _Layer:
         return y, *ends
 
     def _masked(self, outputs: Any, states: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Zeros after the end of each example; the states have been kept there by :meth:`loop`."""
+        """Outputs with zeros after the end of each example; :meth:`loop` has kept the states there."""
         places = shapes.reshape(creation.arange(self.steps, dtype="int64", backend=outputs.backend), (-1, 1, 1))
         inside = logic.less(places, shapes.reshape(self.lengths, (1, -1, 1)))
         return selection.where(inside, outputs, creation.zeros_like(outputs)), states
@@ -138,7 +138,7 @@ class _Layer:
 
 
 def _blocks(x: Any, order: Sequence[int], size: int) -> Any:
-    """Rows in another order of their blocks."""
+    """The rows with their blocks reordered."""
     return shapes.concat([x[i * size : (i + 1) * size] for i in order], axis=0)
 
 

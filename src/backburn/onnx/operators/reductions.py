@@ -1,4 +1,4 @@
-"""Operators that reduce axes, and those that order elements."""
+"""Reductions, and operators that sort elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backburn.tensor.classes import Tensor
 
 
 def _extreme(function: Callable[..., Any], least: bool) -> Callable[..., Any]:
-    """The maximum or minimum, that of no elements being the bound of the dtype."""
+    """The maximum or minimum; that of no elements is the bound of the dtype."""
 
     def compute(x: Any, axis: Any, keepdims: bool) -> Any:
         if x.dtype.kind == "bool":
@@ -86,13 +86,13 @@ for _name, _function in _REDUCTIONS.items():
 
 @operator("ArgMax")
 def argmax(x: Tensor, /, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
-    """The place of the largest element."""
+    """The index of the largest element."""
     return _place(reduce.argmax, x, axis, keepdims, select_last_index)
 
 
 @operator("ArgMin")
 def argmin(x: Tensor, /, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
-    """The place of the smallest element."""
+    """The index of the smallest element."""
     return _place(reduce.argmin, x, axis, keepdims, select_last_index)
 
 
@@ -105,7 +105,7 @@ def _place(function: Callable[..., Any], x: Any, axis: int, keepdims: int, last:
 
 @operator("TopK", since=10)
 def topk(x: Tensor, k: Host, /, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
-    """The largest or smallest elements along an axis, and their places; they are always sorted."""
+    """The largest or smallest elements along an axis, always sorted, and their indices."""
     return sort.topk(x, int(k.reshape(())), axis=axis, largest=bool(largest))
 
 

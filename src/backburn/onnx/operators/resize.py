@@ -1,4 +1,4 @@
-"""Operators that sample tensors at other places: resizing and grids."""
+"""Operators that resample tensors: resizing and grids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
     run: Any,
 ) -> Any:  # fmt: skip
-    """A tensor with other lengths of axes, interpolated."""
+    """A tensor interpolated to other lengths."""
     chosen = list(range(x.ndim)) if axes is None else [a + x.ndim if a < 0 else a for a in axes]
     lengths = [x.shape[axis] for axis in chosen]
     factors, targets = _sizes(lengths, scales, sizes, keep_aspect_ratio_policy)
@@ -64,7 +64,7 @@ def _sizes(lengths: list[int], scales: Any, sizes: Any, policy: str) -> tuple[li
         factor = min(ratios) if policy == "not_larger" else max(ratios)
         return [factor] * len(lengths), [math.floor(factor * n + 0.5) for n in lengths]
     if scales is None or not scales.size:
-        raise ArgumentError("one of scales and sizes is needed")
+        raise ArgumentError("either scales or sizes are required")
     factors = [float(f) for f in scales]
     if not all(0.0 < f < math.inf for f in factors):
         raise ArgumentError(f"scales are positive numbers, not {factors}")
@@ -72,7 +72,7 @@ def _sizes(lengths: list[int], scales: Any, sizes: Any, policy: str) -> tuple[li
 
 
 def _places(mode: str, target: int, n: int, factor: float, window: tuple[float, float]) -> NDArray[np.float64]:
-    """Where new elements lie among the old ones."""
+    """The positions of new elements among the old ones."""
     i = np.arange(target, dtype=np.float64)
     if mode == "half_pixel":
         return (i + 0.5) / factor - 0.5
@@ -110,7 +110,7 @@ def _nearest(at: NDArray[np.float64], mode: str) -> NDArray[np.int64]:
 def _weights(
     at: NDArray[np.float64], mode: str, a: float, scale: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The places of the old elements that each new one is made of, and how much of each; wider where it shrinks."""
+    """The indices and weights of the old elements for each new one; a ``scale`` below 1 widens the filter."""
     first = np.floor(at)
     part = (at - first)[:, None]
     reach = {"linear": 1, "cubic": 2}.get(mode)
@@ -132,7 +132,7 @@ def _weights(
 
 
 def _combined(x: Any, axis: int, neighbours: NDArray[np.int64], weights: Any, run: Any) -> Any:
-    """The sum of old elements with weights, along an axis."""
+    """The weighted sum of old elements along an axis."""
     total: Any = None
     for k in range(neighbours.shape[1]):
         if weights is not None and not weights[:, k].any():
@@ -152,7 +152,7 @@ def _older_resize(x: Tensor, scales: Host, /, *, mode: str = "nearest", run: Any
 
 @operator("Upsample", since=9)
 def upsample(x: Tensor, scales: Host, /, *, mode: str = "nearest", run: Any) -> Any:
-    """A tensor with longer axes, interpolated."""
+    """A tensor interpolated to longer axes."""
     return _upsampled(x, scales, mode, run)
 
 
@@ -176,5 +176,5 @@ _GRID_MODES = {
 def grid_sample(
     x: Tensor, grid: Tensor, /, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Any:
-    """A tensor sampled at the places of a grid."""
+    """A tensor sampled at the positions of a grid."""
     return functional.grid_sample(x, grid, _GRID_MODES[mode], padding_mode, bool(align_corners))

@@ -1,4 +1,4 @@
-"""Operators that move elements: shapes, parts, places."""
+"""Operators that move elements: shapes, parts, indices."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def tile(x: Tensor, repeats: Host, /, *, run: Any) -> Any:
 
 @operator("Concat")
 def concat(*xs: Tensor, axis: int, run: Any) -> Any:
-    """One after the other."""
+    """Concatenated along an axis."""
     run.check_elements((sum(math.prod(x.shape) for x in xs),))
     return shapes.concat(xs, axis=axis)
 
@@ -134,7 +134,7 @@ def _older_pad(x: Tensor, /, *, pads: Any, mode: str = "constant", value: float 
 def padded(x: Any, pads: Any, axes: tuple[int, ...], mode: str, value: Any, run: Any) -> Any:
     """A tensor with more elements before and after along axes."""
     if len(pads) != 2 * len(axes):
-        raise ShapeError(f"{len(pads)} widths for the two ends of {len(axes)} axes")
+        raise ShapeError(f"{len(pads)} widths for both ends of {len(axes)} axes")
     widths = [(0, 0)] * x.ndim
     for i, axis in enumerate(axes):
         widths[axis] = (pads[i], pads[i + len(axes)])
@@ -157,18 +157,18 @@ def gather_elements(x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Any:
 
 
 def _cut(x: Any, indices: Any, axis: int) -> Any:
-    """As much of a tensor as indices reach along the other axes."""
+    """A tensor without the elements that indices do not reach along the other axes."""
     return x[tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))]
 
 
 @operator("GatherND")
 def gather_nd(x: Tensor, indices: Tensor, /, *, batch_dims: int = 0) -> Any:
-    """Parts at places."""
+    """Parts at indices."""
     return index.gather_nd(x, _with_batches(indices, batch_dims))
 
 
 def _with_batches(indices: Any, count: int) -> Any:
-    """Places with those of the examples before them."""
+    """Indices preceded by those of the batch axes."""
     if count == 0:
         return indices
     before = []
@@ -184,7 +184,7 @@ _REDUCTIONS = {"none": "assign", "add": "add", "mul": "mul", "min": "min", "max"
 
 @operator("ScatterElements", "Scatter")
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: int = 0, reduction: str = "none") -> Any:
-    """With elements at places replaced, or combined."""
+    """With elements at indices replaced or combined."""
     axis = axis + x.ndim if axis < 0 else axis
     n = x.shape[axis]
     indices = selection.where(logic.less(indices, 0), arithmetic.add(indices, n), indices)
@@ -202,7 +202,7 @@ def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, /, *, axis: in
 
 @operator("ScatterND")
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, /, *, reduction: str = "none") -> Any:
-    """With parts at places replaced, or combined."""
+    """With parts at indices replaced or combined."""
     return index.scatter_nd(x, indices, updates, mode=_REDUCTIONS[reduction])
 
 
@@ -210,7 +210,7 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, /, *, reduction: str
 def tensor_scatter(
     cache: Tensor, update: Tensor, write_indices: Tensor | None = None, /, *, axis: int = -2, mode: str = "linear"
 ) -> Any:
-    """A cache with an update written at places along an axis, for each example."""
+    """A cache with an update written at indices along an axis, for each example."""
     axis = axis + cache.ndim if axis < 0 else axis
     count = update.shape[axis]
     steps: Any = creation.arange(count, dtype="int64", backend=update.backend)
@@ -246,7 +246,7 @@ def space_to_depth(x: Tensor, /, *, blocksize: int) -> Any:
 
 @operator("ReverseSequence")
 def reverse_sequence(x: Tensor, lengths: Tensor, /, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
-    """The first elements along an axis in reverse, as many as each example says."""
+    """The first elements along an axis in reverse, as many as ``lengths`` has for each example."""
     count = x.shape[time_axis]
     steps = creation.arange(count, dtype="int64", backend=x.backend)
     steps = shapes.reshape(steps, [-1 if i == time_axis else 1 for i in range(x.ndim)])
@@ -273,7 +273,7 @@ def trilu(x: Tensor, k: Host | None = None, /, *, upper: int = 1) -> Any:
 
 @operator("OneHot")
 def one_hot(indices: Tensor, depth: Host, values: Tensor, /, *, axis: int = -1, run: Any) -> Any:
-    """One of two values, the second where an index is the place along a new axis."""
+    """One of two values, the second where the index along a new axis equals that in ``indices``."""
     count = int(depth.reshape(()).item())
     run.check_elements((*indices.shape, count))
     axis = axis + indices.ndim + 1 if axis < 0 else axis
@@ -310,7 +310,7 @@ def constant_of_shape(lengths: Host, /, *, value: Any = None, run: Any) -> Any:
 
 @operator("NonZero")
 def nonzero(x: Tensor, /) -> Any:
-    """The places of elements that are not zero, as the columns of a matrix."""
+    """The indices of elements that are not zero, as the columns of a matrix."""
     if x.ndim == 0:
         x = shapes.reshape(x, (1,))
     return shapes.stack(index.nonzero(x), axis=0)
@@ -318,7 +318,7 @@ def nonzero(x: Tensor, /) -> Any:
 
 @operator("Unique")
 def unique(x: Tensor, /, *, axis: int | None = None, sorted: int = 1, run: Any, call: Any) -> Any:
-    """The distinct elements, or parts along an axis, which are found on the host where there is an axis."""
+    """The distinct elements, or parts along an axis; on the host, except for sorted elements without indices."""
     if axis is None and sorted and call.outputs == 1:
         return sets.unique_values(x)
     array = to_host(x)
@@ -339,7 +339,7 @@ def unique(x: Tensor, /, *, axis: int | None = None, sorted: int = 1, run: Any, 
 
 @operator("CenterCropPad")
 def center_crop_pad(x: Tensor, wanted: Host, /, *, axes: Any = None, run: Any) -> Any:
-    """Cut or filled with zeros on both sides along axes, up to given lengths."""
+    """Cropped or padded with zeros on both sides of axes to given lengths."""
     chosen = tuple(range(x.ndim)) if axes is None else axes_of(axes, None, x.ndim)
     assert chosen is not None
     for axis, length in zip(chosen, map(int, wanted), strict=True):
@@ -357,7 +357,7 @@ def center_crop_pad(x: Tensor, wanted: Host, /, *, axes: Any = None, run: Any) -
 def col2im(
     x: Tensor, image: Host, block: Host, /, *, dilations: Any = None, pads: Any = None, strides: Any = None, run: Any
 ) -> Any:
-    """The sum of overlapping blocks at their places."""
+    """The sum of overlapping blocks at their positions."""
     rank = len(block)
     sizes, window = [int(n) for n in image], [int(n) for n in block]
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank

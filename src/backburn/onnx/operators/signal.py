@@ -1,4 +1,4 @@
-"""Fourier transforms and what goes with them."""
+"""Fourier transforms and related operators."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from backburn.tensor.classes import Tensor
 
 
 def _transformed(x: Any, axis: int, length: int | None, inverse: int, onesided: int) -> Any:
-    """The discrete Fourier transform of numbers whose last axis has real and imaginary parts; in float64."""
+    """The discrete Fourier transform, in float64; the last axis has real and imaginary parts."""
     kind = x.dtype
     if x.shape[-1] not in (1, 2):
-        raise ShapeError(f"the last axis has 1 or 2 elements, the parts of a number, and not {x.shape[-1]}")
+        raise ShapeError(f"the last axis has 1 or 2 elements, the parts of a number, not {x.shape[-1]}")
     wide = creation.astype(x, "float64")
     real = wide[..., 0]
     imag = wide[..., 1] if x.shape[-1] == 2 else creation.zeros_like(real)
@@ -79,7 +79,7 @@ def stft(
 def mel_weight_matrix(
     bins: Host, length: Host, rate: Host, lower: Host, upper: Host, /, *, output_datatype: int = 1, run: Any
 ) -> Any:
-    """Triangles over frequencies, with centres that are equally far apart on the mel scale; made on the host."""
+    """Triangular filters with centres equally spaced on the mel scale, computed on the host."""
     count, spectrum = int(bins.reshape(())), int(length.reshape(())) // 2 + 1
     run.check_elements((spectrum, count))
     mel = [2595 * math.log10(1 + float(f.reshape(())) / 700) for f in (lower, upper)]

@@ -1,1 +1,1 @@
-"""Algorithms that default bodies and gradient rules are written with."""
+"""Algorithms that default bodies and gradient rules use."""

@@ -1,7 +1,7 @@
-"""Helpers of decompositions for numbers that may be complex: adjoints, phases; of real numbers the plain operations.
+"""Helpers of decompositions for real or complex matrices: adjoints and phases.
 
 Cotangents are bilinear. Rules of decompositions, which are not holomorphic, take the conjugate of their cotangents
-first, compute with adjoints as their matrices do, and return the conjugate.
+first, compute with adjoints, and return the conjugate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from backburn.base.dtypes import int64
 from backburn.ops.bodies.scalars import is_scalar
 from backburn.ops.bodies.slicing import transpose
 
-#: A vector's sign or phase is that of its first element of at least this part of the largest.
+#: A vector's sign or phase is that of its first element of at least this fraction of the largest.
 LEADING = 0.3
 
 
@@ -65,7 +65,7 @@ def scaled(k: Any, x: Any, factors: Any) -> Any:
 
 
 def leading(k: Any, vectors: Any) -> Any:
-    """The place in each column of its first element of at least three tenths of the largest, as a row."""
+    """The index in each column of its first element of at least three tenths of the largest, as a row."""
     axis, size = len(vectors.shape) - 2, sizes(k, vectors)
     large = k.greater_equal(size, k.mul(k.max(size, (axis,), True), LEADING))
     return k.argmax(k.where(large, 1.0, k.zeros(size.shape, k.dtype(size))), axis, True)
@@ -83,7 +83,7 @@ def signs(k: Any, vectors: Any) -> Any:
 
 
 def _at_leading(k: Any, row: Any, vectors: Any) -> Any:
-    """``i`` times real numbers, one for each column, over the leading element, at its place; 0 elsewhere."""
+    """``i`` times a real number per column, over its leading element, at that element's position; 0 elsewhere."""
     first, axis = leading(k, vectors), len(vectors.shape) - 2
     over = k.div(row, k.real(k.take_along_axis(vectors, first, axis)))
     places = k.reshape(k.arange(0, vectors.shape[axis], 1, int64), (vectors.shape[axis], 1))
@@ -92,20 +92,20 @@ def _at_leading(k: Any, row: Any, vectors: Any) -> Any:
 
 
 def turning(k: Any, vectors: Any, g: Any) -> Any:
-    """The derivative, by the phase of each column, of what has the conjugate cotangent ``g``; as a row, negative."""
+    """The negative derivative for the phase of each column, from the conjugate cotangent ``g``; as a row."""
     return k.imag(k.sum(k.mul(k.conj(vectors), g), (len(vectors.shape) - 2,), True))
 
 
 def with_phase(k: Any, g: Any, vectors: Any, turn: Any) -> Any:
-    """A conjugate cotangent ``g`` of vectors whose phase is fixed, as one of vectors with any.
+    """The conjugate cotangent ``g`` of vectors with a fixed phase, converted to one of vectors with any phase.
 
-    Their phase turns with that of their leading element, against the sum ``turn`` of :func:`turning`.
+    Their phase follows that of their leading element; ``turn`` is :func:`turning`, summed over all that share it.
     """
     return k.sub(g, _at_leading(k, turn, vectors))
 
 
 def phase_tangent(k: Any, t: Any, vectors: Any) -> Any:
-    """The turn of each column, as a row of imaginary numbers, that keeps its leading element real."""
+    """The change of phase of each column, as a row of imaginary numbers, that keeps its leading element real."""
     axis, first = len(vectors.shape) - 2, leading(k, vectors)
     moved, at = (k.take_along_axis(x, first, axis) for x in (t, vectors))
     angle = k.neg(k.div(k.imag(moved), k.real(at)))

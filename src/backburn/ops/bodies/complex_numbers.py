@@ -1,4 +1,4 @@
-"""Functions of complex numbers by those of their parts, for backends whose own lose digits."""
+"""Functions of complex numbers, computed from their parts, for backends whose own lose digits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def expm1(k: Any, x: Any) -> Any:
-    """``exp(x) - 1``, to the last digits also near 0.
+    """``exp(x) - 1``, accurate to the last digits also near 0.
 
     The real part is ``expm1(a) cos(b) - 2 sin(b / 2)**2``; where an operand is not finite, the definition holds.
     """
@@ -18,7 +18,7 @@ def expm1(k: Any, x: Any) -> Any:
 
 
 def log1p(k: Any, x: Any) -> Any:
-    """``log(1 + x)``, to the last digits also near 0.
+    """``log(1 + x)``, accurate to the last digits also near 0.
 
     The real part is ``log1p(a (2 + a) + b**2) / 2`` for small parts, whose squares do not overflow, and else
     ``log(|1 + x|)``.

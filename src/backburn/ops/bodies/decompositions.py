@@ -1,6 +1,6 @@
-"""The arithmetic of decompositions: their bodies in place of a library, gradients and tangents.
+"""The arithmetic of decompositions: bodies for backends without a library, gradients and tangents.
 
-What they compute, and where they have no derivative, is described in :mod:`backburn.ops.decompositions`.
+:mod:`backburn.ops.decompositions` describes what they compute, and where they have no derivative.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EPS = {
 
 
 def symmetric(k: Any, x: Any) -> Any:
-    """``(x + x.T) / 2``, which for a symmetric matrix is that matrix to the last digit; of complex ones, Hermitian."""
+    """``(x + x.T) / 2``, exactly ``x`` for a symmetric ``x``; for a complex ``x``, the Hermitian part."""
     square_matrix(x.shape)  # the sum below would broadcast a row and a column
     half = k.mul(x, 0.5)
     return k.add(half, adjoint(k, half))
@@ -53,7 +53,7 @@ def turned_qr(k: Any, q: Any, r: Any) -> tuple[Any, Any]:
     if q.shape[-1] > inner:
         rest = signs(k, slice_axis(k, q, len(q.shape) - 1, inner, q.shape[-1]))
         own = k.concat([own, rest], len(own.shape) - 1)
-    # A turned row has negative zeros left of the diagonal, which are not part of a triangle.
+    # A negated row has negative zeros left of the diagonal, where a triangle has zeros.
     return k.mul(q, own), k.triu(k.mul(r, adjoint(k, own)), 0)
 
 
@@ -107,7 +107,7 @@ def pivots(k: Any, x: Any) -> tuple[Any, Any]:
         pivot = slice_axis(k, row, rank - 1, 0, 1)
         found.append(k.reshape(pivot, (*batch, 1)))
         sign = k.where(k.equal(k.reshape(best, batch), 0), sign, k.neg(sign))
-        # The first row takes the place of the one that was chosen.
+        # The first row replaces the chosen one.
         x = k.scatter(x, k.broadcast_to(best, (*batch, 1, n)), slice_axis(k, x, rank - 2, 0, 1), rank - 2, "assign")
         below = slice_axis(k, x, rank - 2, 1, n)
         nothing = k.equal(pivot, 0.0)
@@ -130,7 +130,7 @@ def eliminated(k: Any, x: Any) -> tuple[Any, Any]:
         order = k.take_along_axis(order, k.reshape(source, shape[:-1]), rank - 2)
         row, column = slice_axis(k, x, rank - 2, c, c + 1), slice_axis(k, x, rank - 1, c, c + 1)
         pivot, below = slice_axis(k, row, rank - 1, c, c + 1), k.greater(rows, c)
-        # Below a pivot of 0 are zeros alone.
+        # Below a pivot of 0 there are only zeros.
         factor = k.where(below, k.div(column, k.where(k.equal(pivot, 0.0), 1.0, pivot)), 0.0)
         rest = k.sub(x, k.mul(factor, k.where(k.greater(columns, c), row, 0.0)))
         x = k.where(k.logical_and(below, k.equal(columns, c)), factor, rest)
@@ -138,12 +138,12 @@ def eliminated(k: Any, x: Any) -> tuple[Any, Any]:
 
 
 def near_diagonal(k: Any, x: Any) -> Any:
-    """The cofactors of nearly diagonal matrices, to first order in what is off their diagonal."""
+    """The cofactors of nearly diagonal matrices, to first order in the off-diagonal elements."""
     n, rank = x.shape[-1], len(x.shape)
     unit, last = identity(k, n, k.dtype(x)), (rank - 1,)
     diagonal = k.reshape(k.diagonal(x, 0, rank - 2, rank - 1), (*x.shape[:-1], 1))
     row = transpose(k, diagonal)
-    # Row i holds the diagonal with 1 at place i, so that what is left out besides place j is place i.
+    # Row i holds the diagonal with 1 at index i, so that a product without element j also omits element i.
     rows = k.broadcast_to(row, x.shape)
     without_two = k.prod_of_others(k.where(k.equal(unit, 1.0), 1.0, rows), last)
     off_diagonal = k.neg(k.mul(transpose(k, x), without_two))
@@ -175,7 +175,7 @@ def masked_inverse(k: Any, mask: Any, x: Any) -> Any:
 
 
 def rounding_tolerance(k: Any, values: Any, n: int) -> Any:
-    """The difference of values below which it counts as rounding."""
+    """The difference up to which values count as equal."""
     return k.mul(k.max(sizes(k, values), (len(values.shape) - 1,), True), n * eps_of(k, values))
 
 
@@ -186,10 +186,10 @@ def differences(k: Any, values: Any) -> Any:
 
 
 def equal_pairs(k: Any, values: Any, n: int) -> Any:
-    """Where two of the values, not one and itself, are equal to rounding: that of the matrix and of its decomposition.
+    """Where two of the values are equal up to rounding, of the matrix and of its decomposition; False on the diagonal.
 
     16-bit floats are computed in float32, and equal values are rounded alike. Values that are not finite equal no
-    others, as their vectors are NaN already.
+    others, since their vectors are NaN already.
     """
     batch, count = values.shape[:-1], values.shape[-1]
     factor = 2.0 / n if k.dtype(values).bits == 16 else 16.0
@@ -234,7 +234,7 @@ def grad_cholesky(k: Any, g: Any, out: Any) -> Any:
 
 
 def grad_lu(k: Any, g: Any, out: Any) -> Any:
-    """With square factors, the rows in order: ``L^-T (tril(L^T g_l, -1) + triu(g_u U^T)) U^-T``.
+    """For square factors and ordered rows: ``L^-T (tril(L^T g_l, -1) + triu(g_u U^T)) U^-T``.
 
     Further columns of U are ``L^-1`` times columns of the matrix, further rows of L rows of the matrix times ``U^-1``.
     """
@@ -282,7 +282,7 @@ def grad_tall_qr(k: Any, g_q: Any, g_r: Any, q: Any, r: Any, x_shape: Any) -> An
         return None
     lower = half_diagonal(k, inner)
     total = sum_terms(k, (g_q, k.matmul(q, k.add(lower, adjoint(k, lower)))))
-    # Rows of R that rounding alone has made different from 0 would make the gradient huge; for zeros solving raises.
+    # Rows of R that are not 0 only by rounding would make the gradient huge; with zeros, solving raises.
     diagonal = sizes(k, k.diagonal(r, 0, len(r.shape) - 2, len(r.shape) - 1))
     counts = k.greater(diagonal, rounding_tolerance(k, diagonal, q.shape[-2]))
     safe = k.where(k.reshape(counts, (*counts.shape, 1)), r, 0.0)
@@ -291,20 +291,20 @@ def grad_tall_qr(k: Any, g_q: Any, g_r: Any, q: Any, r: Any, x_shape: Any) -> An
     except SingularMatrixError as cause:
         first = "columns" if q.shape[-2] > q.shape[-1] else f"first {q.shape[-1]} columns"
         raise SingularMatrixError(
-            f"qr: the gradient of qr needs independent {first}, and to rounding they are not. Operand: "
+            f"qr: the gradient of qr needs independent {first}, and up to rounding they are not. Operand: "
             f"{k.dtype(r)}[{','.join(map(str, x_shape))}] ({k.spec})"
         ) from cause
 
 
 def grad_qr(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
-    """The gradient of QR; further columns of a wide matrix are ``Q^T x``, those of Q of a tall one the complement."""
+    """The gradient of QR; further columns of a wide R are ``Q^T x``, those of Q for a tall matrix its complement."""
     if 0 in x_shape:
         return k.zeros(x_shape, k.dtype(out[1]))
     return conj(k, grad_any_qr(k, tuple(conj(k, d) for d in g), x_shape, out))
 
 
 def grad_any_qr(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
-    """:func:`grad_qr` of conjugate cotangents."""
+    """:func:`grad_qr` for conjugate cotangents."""
     (g_q, g_r), (q, r), (m, n) = g, out, x_shape[-2:]
     if m < n:
         square = columns(k, r, 0, m)
@@ -341,7 +341,7 @@ def grad_eigh(k: Any, g: Any, out: Any) -> Any:
 
 
 def tangent_eigh(k: Any, t: Any, out: Any) -> Any:
-    """The diagonal of ``V^T t V`` for the values; for the vectors their product with the rest of it, over the gaps."""
+    """The diagonal of ``V^T t V`` for the values; for the vectors ``V`` times the rest of it over the gaps."""
     return eigh_tangents(k, t, out, float("nan"))
 
 
@@ -360,9 +360,9 @@ def eigh_tangents(k: Any, t: Any, out: Any, instead: Any) -> Any:
 
 
 def grad_eig(k: Any, g: Any, out: Any) -> Any:
-    """``V^-T (diag(g_values) + V^T g_vectors over gaps) V^T``, after what length and phase of vectors do not keep.
+    """``V^-T (diag(g_values) + V^T g_vectors over gaps) V^T``, less the parts along fixed lengths and phases.
 
-    Not a conjugate: but for them, ``eig`` is holomorphic.
+    It takes no conjugates: except for length and phase, ``eig`` is holomorphic.
     """
     (g_values, g_vectors), (values, vectors) = g, out
     if 0 in vectors.shape:
@@ -396,8 +396,8 @@ def tangent_eig(k: Any, t: Any, out: Any) -> Any:
 def grad_svd(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
     """Rotations among the vectors over sums and differences of values, and parts outside their space over the values.
 
-    Where both kinds of vectors turn together, the divisor is the difference of two values, where they turn against each
-    other, the sum.
+    For left and right vectors that rotate together, the divisor is the difference of two values; for those that rotate
+    in opposite directions, it is the sum.
     """
     (g_u, g_s, g_vh), (u, s, vh), (m, n) = (conj(k, g[0]), g[1], conj(k, g[2])), out, x_shape[-2:]
     if 0 in x_shape:
@@ -410,7 +410,7 @@ def grad_svd(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
         return conj(k, matmul_chain(k, u, middle, adjoint(k, v)))
     equal = equal_pairs(k, s, max(m, n))
     unknown, sums = unknown_where(k, equal, (g_u, g_v), g_s), inverse_sums(k, s, max(m, n))
-    if is_complex(k, u):  # the right vectors turn with the left ones
+    if is_complex(k, u):  # the phases of the right vectors follow those of the left ones
         turn = sum_terms(k, (turning(k, x, d) for x, d in ((u, g_u), (v, g_v)) if d is not None))
         g_u = with_phase(k, k.zeros(u.shape, k.dtype(u)) if g_u is None else g_u, u, turn)
     turn_u, turn_v = (None if d is None else rotation(k, x, d) for x, d in ((u, g_u), (v, g_v)))
@@ -431,7 +431,7 @@ def grad_svd(k: Any, g: Any, x_shape: Any, out: Any) -> Any:
 
 
 def turns_against(k: Any, u: Any, g_u: Any, v: Any, g_v: Any, together: Any) -> Any:
-    """Where both kinds of vectors turn together by no more than rounding: functions of ``u @ vh`` do not see it."""
+    """Where left and right vectors do not rotate together, up to rounding: as for functions of ``u @ vh``."""
     parts = [k.matmul(transpose(k, sizes(k, x)), sizes(k, d)) for x, d in ((u, g_u), (v, g_v))]
     size = k.add(*parts)
     bound = k.mul(k.add(size, transpose(k, size)), 4 * max(u.shape[-2], v.shape[-2]) * eps_of(k, u))
@@ -439,7 +439,7 @@ def turns_against(k: Any, u: Any, g_u: Any, v: Any, g_v: Any, together: Any) -> 
 
 
 def inverse_sums(k: Any, s: Any, n: int) -> Any:
-    """``1 / (s[i] + s[j])``, and 0 where both values are 0, which are equal then."""
+    """``1 / (s[i] + s[j])``, and 0 where both values are 0."""
     batch, inner = s.shape[:-1], s.shape[-1]
     total = k.add(k.reshape(s, (*batch, 1, inner)), k.reshape(s, (*batch, inner, 1)))
     positive = k.greater(total, k.reshape(rounding_tolerance(k, s, n), (*batch, 1, 1)))
@@ -462,14 +462,14 @@ def over_values(k: Any, outside: Any, s: Any, g: Any, g_s: Any, n: int) -> Any:
 
 
 def tangent_svd(k: Any, t: Any, out: Any, x_shape: Any) -> Any:
-    """The diagonal of ``U^T t V`` for values; for vectors what turns them, among themselves and out of their space."""
+    """The diagonal of ``U^T t V`` for values; for vectors, rotations among themselves and out of their space."""
     return svd_tangents(k, t, out, x_shape, float("nan"))
 
 
 def svd_tangents(k: Any, t: Any, out: Any, x_shape: Any, instead: Any) -> Any:
     """The tangents of ``svd``, with ``instead`` for what would be divided by the difference of two equal values.
 
-    That of two values of 0, whose vectors of both sides turn freely, is NaN.
+    For two values of 0, whose left and right vectors rotate freely, it is NaN.
     """
     (u, s, vh), (m, n) = out, x_shape[-2:]
     if 0 in x_shape:
@@ -488,11 +488,11 @@ def svd_tangents(k: Any, t: Any, out: Any, x_shape: Any, instead: Any) -> Any:
     inverse = k.where(positive, masked_inverse(k, positive, k.reshape(s, (*s.shape[:-1], 1, inner))), float("nan"))
 
     def outside(first: Any, pushed: Any) -> Any:
-        """The part that turns vectors out of the space that they span; None if that is the whole one."""
+        """The part that rotates vectors out of their span; None if they span the whole space."""
         return None if first.shape[-2] == inner else scaled(k, complement(k, first, pushed), inverse)
 
     def all_vectors(x: Any, first: Any, tangent: Any, out_of: Any) -> Any:
-        """The tangents of the first vectors, and of those that only ``full`` adds, which turn the other way."""
+        """The tangents of the first vectors, and of those that only ``full`` adds, which rotate the other way."""
         if x.shape[-1] == inner:
             return tangent
         rest = columns(k, x, inner, x.shape[-1])
@@ -514,7 +514,7 @@ def svd_tangents(k: Any, t: Any, out: Any, x_shape: Any, instead: Any) -> Any:
 
 
 def first_vectors(k: Any, vectors: Any, g: Any, count: int) -> tuple[Any, Any]:
-    """The first vectors, and their gradient with that of the space which the others span."""
+    """The first vectors, and their gradient, including that of the space spanned by the others."""
     if vectors.shape[-1] == count:
         return vectors, g
     first, rest = columns(k, vectors, 0, count), columns(k, vectors, count, vectors.shape[-1])
@@ -568,7 +568,7 @@ def grad_pinv(k: Any, g: Any, x: Any, out: Any) -> Any:
 
 
 def grad_slogdet(k: Any, g: Any, x: Any, out: Any) -> Any:
-    """The transposed inverse; NaN where there is none. A real sign is constant, a complex one turns."""
+    """The transposed inverse; NaN where there is none. A real sign is constant, a complex one rotates."""
     g_log = g[1]
     if is_complex(k, x):
         zeros = k.zeros(out[1].shape, k.dtype(out[1]))

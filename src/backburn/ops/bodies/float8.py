@@ -1,4 +1,4 @@
-"""8-bit floats as bytes of sign, exponent and mantissa, by the operations of a backend ``k``.
+"""8-bit floats as bytes of sign, exponent and mantissa, with the operations of a backend ``k``.
 
 (Micikevicius et al. (2022), *FP8 Formats for Deep Learning*, arXiv:2209.05433.) Only finite values are encoded:
 infinities and numbers that are too large become the largest number.
@@ -15,7 +15,7 @@ FORMATS = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
 
 
 def magnitudes(name: str) -> list[float]:
-    """The numbers of the bytes 0, 1, ... up to the largest finite one."""
+    """The values of the bytes 0, 1, ... up to the largest finite one."""
     mantissa, bias = FORMATS[name]
     count = 2**mantissa
     found: list[float] = []
@@ -34,7 +34,7 @@ def encode(k: Any, x: Any, name: str) -> Any:
 
 
 def decode(k: Any, codes: Any, name: str, dtype: DType) -> Any:
-    """The numbers of bytes, in ``dtype``; 0 for bytes that are not finite."""
+    """The values of bytes, in ``dtype``; 0 for bytes that are not finite."""
     codes = k.astype(codes, int64)
     places = k.bitwise_and(codes, 127)
     numbers = k.where(k.less(places, len(magnitudes(name))), _magnitudes(k, places, name), 0.0)

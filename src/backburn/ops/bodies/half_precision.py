@@ -16,7 +16,7 @@ def upcast_half(k: Any, x: Any) -> Any:
 
 
 def in_float32(k: Any, slope: Callable[..., Any], g: Any, *operands: Any) -> Any:
-    """``slope(k, g, *operands)``; of 16-bit floats in float32, where nothing on the way overflows or vanishes."""
+    """``slope(k, g, *operands)``; for 16-bit floats in float32, where no intermediate overflows or underflows."""
     dtype = k.dtype(g)
     if dtype.bits >= 32:
         return slope(k, g, *operands)
@@ -24,7 +24,7 @@ def in_float32(k: Any, slope: Callable[..., Any], g: Any, *operands: Any) -> Any
 
 
 def in_float64(k: Any, slope: Callable[..., Any], g: Any, *operands: Any) -> Any:
-    """``slope(k, g, *operands)`` in float64, of 16-bit floats, and on backends without it, as by :func:`in_float32`."""
+    """``slope(k, g, *operands)``, of float32 in float64; of other dtypes, or without float64, as :func:`in_float32`."""
     dtype = k.dtype(g)
     if dtype is not float32 or not k.capabilities.supports(float64):
         return in_float32(k, slope, g, *operands)

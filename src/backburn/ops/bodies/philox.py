@@ -1,4 +1,4 @@
-"""Philox4x64-10 by the contract's own operations, for backends without such a generator.
+"""Philox4x64-10 with the contract's operations, for backends without such a generator.
 
 Unsigned 64-bit numbers are held in int64, whose sums and products wrap around in the same way.
 """
@@ -37,7 +37,7 @@ def window(k: Any, key: int, offset: int, shape: Shape, axis: int, start: int, s
         return k.zeros(result, int64)
     first = k.arange(0, rows, 1, int64)  # counted from the block of the first word
     first = k.reshape(k.add(k.mul(first, shape[axis] * each), offset % 8 + start * each), (rows, 1))
-    count = (run + 14) // 8  # of blocks that hold a run, wherever it begins in its first
+    count = (run + 14) // 8  # blocks that hold a run, wherever it begins in the first
     counter = k.add(k.add(k.bitwise_right_shift(first, 3), offset // 8 + 1), k.arange(0, count, 1, int64))
     outputs = blocks(k, counter, (key % 2**64, key // 2**64))
     halves = [half for output in outputs for half in (k.bitwise_and(output, WORD), high_word(k, output))]

@@ -19,10 +19,10 @@ from backburn.ops.bodies.slicing import full_slices, index_axis
 P = TypeVar("P")
 Shape = tuple[int, ...]
 
-#: For each scale dtype, the spacing of its numbers relative to them, and its least positive number.
+#: For each scale dtype, the relative spacing of its numbers, and its smallest positive number.
 SPACING = {"float32": (2.0**-23, 2.0**-149), "float16": (2.0**-10, 2.0**-24), "bfloat16": (2.0**-7, 2.0**-133)}
 
-#: The largest finite numbers of the float dtypes that a multiple of a step may be larger than.
+#: The largest finite numbers of the float dtypes that a multiple of a step may exceed.
 LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127, "float32": (2 - 2.0**-23) * 2.0**127}
 
 
@@ -70,7 +70,7 @@ def scale_shape(shape: Shape, dtype: QuantizedDType) -> Shape:
 def infinite_values_error(shape: Shape, dtype: QuantizedDType) -> NumericalInstabilityError:
     """The error for values in a given range that are NaN or infinite."""
     return NumericalInstabilityError(
-        f"quantize: values must be finite for {dtype}, and of those in the shape {list(shape)} some are not"
+        f"quantize: values must be finite for {dtype}, and some in the shape {list(shape)} are not"
     )
 
 
@@ -106,7 +106,7 @@ def broadcast_steps(k: Any, steps: Any, shape: Shape, dtype: QuantizedDType) -> 
 
 
 def _split_blocks(counts: Shape, sizes: Shape) -> Shape:
-    """A shape with two axes for each axis of a block: the number of blocks and the place in a block."""
+    """A shape with two axes for each axis of a block: the number of blocks and the position in a block."""
     lead = len(counts) - len(sizes)
     return (*counts[:lead], *(n for pair in zip(counts[lead:], sizes, strict=True) for n in pair))
 
@@ -184,7 +184,7 @@ def quantize(k: Any, x: Any, low: Any, high: Any, dtype: QuantizedDType) -> Quan
 
 
 def integers(k: Any, x: Quantized[Any]) -> Any:
-    """The stored values of ``x``, unpacked: int8 or uint8 of its shape; of 8-bit floats the bits."""
+    """The stored values of ``x``, unpacked: int8 or uint8 of its shape; 8-bit floats as bytes."""
     return unpack(k, x.values, x.shape, x.dtype.bits) if x.dtype.is_packed else x.values
 
 

@@ -1,7 +1,7 @@
 """Operations on the shape of quantized tensors: stored values are moved together with their steps.
 
 Moves that separate values which share a step raise :class:`ShapeError`: a quantized tensor is moved exactly or
-not at all. Each function takes the backend ``k`` first, and works by its operations on plain tensors.
+not at all. Each function takes the backend ``k`` first, and works with its operations on plain tensors.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PART = 1 << 17
 def _requantized(
     k: Any, x: Q, move: Move, dtype: QuantizedDType | None = None, steps: Move | None = None, whole: bool = False
 ) -> Q:
-    """``x`` with its values moved, and its steps and zero points as ``steps`` moves them.
+    """``x`` with its values moved by ``move``, and its steps and zero points by ``steps``.
 
-    Where the last axis stays ``whole``, values that are packed along it are moved as they are.
+    If the last axis stays ``whole``, values that are packed along it are moved without unpacking.
     """
     if whole or not x.dtype.is_packed:
         values = move(x.values)
@@ -57,7 +57,7 @@ def _with_steps(x: Q, values: Any, shape: Shape, dtype: QuantizedDType | None, s
 
 def _refuse(x: Q, what: str) -> NoReturn:
     raise ShapeError(
-        f"{what} would part values of {x.dtype} in the shape {list(x.shape)} from their steps; dequantize it first"
+        f"{what} would separate values of {x.dtype} in the shape {list(x.shape)} from their steps; dequantize it first"
     )
 
 
@@ -86,7 +86,7 @@ def reshape(k: Any, x: Q, /, shape: Shape) -> Q:
 
 
 def _blocks_in(x: Q, shape: Shape) -> Shape:
-    """The lengths of blocks along the last axes of another shape, in which axes of length 1 may be more or fewer."""
+    """The lengths of blocks along the last axes of another shape, which may add or drop axes of length 1."""
     lengths = x.dtype.block_shape
     if shape[-len(lengths) :] == x.shape[-len(lengths) :]:
         return lengths
@@ -133,7 +133,7 @@ def permute_dims(k: Any, x: Q, /, axes: Shape) -> Q:
 
 
 def _repack(k: Any, x: Q, axes: Shape) -> Any:
-    """The values packed along another axis than before, unpacked one part of the longest axis after another."""
+    """The values repacked along another axis, one part of the longest axis at a time."""
     shape, bits = x.shape, x.dtype.bits
     each = 8 // bits
     longest = max(range(len(shape)), key=lambda a: shape[a])
@@ -168,7 +168,7 @@ def slice_(k: Any, x: Q, /, key: Key) -> Q:
 
 
 def _block_range(x: Q, axis: int, size: int, key: slice) -> slice:
-    """The blocks of the values at ``key`` along an axis, on which they have ``size`` values each."""
+    """The blocks of the values at ``key`` along an axis on which blocks have ``size`` values."""
     length = x.shape[axis]
     chosen = range(*key.indices(length))
     if not chosen:

@@ -4,9 +4,9 @@
 its float primitives. Every body evaluates all its pieces on all elements and selects with ``where``, so it works on
 accelerators and on lazy backends; it is not meant to be differentiated: each docstring states the derivative.
 
-float64 and float32 have separate coefficients; 16-bit floats are computed in float32. Bounds are the largest
-errors seen against 200-bit arithmetic, in units in the last place, on an ``exp``, ``log``, ``sin`` and ``tan`` that are
-right to about one unit themselves; what a backend's own functions lose comes on top. NaN gives NaN.
+float64 and float32 have separate coefficients; 16-bit floats are computed in float32. Bounds are the largest errors
+observed against 200-bit arithmetic, in units in the last place, with ``exp``, ``log``, ``sin`` and ``tan`` accurate to
+about one unit; errors of a backend's own functions come on top. NaN gives NaN.
 
 The coefficients are in :mod:`backburn.ops.bodies.special_coefficients`.
 """
@@ -108,7 +108,7 @@ def erfc(k: Any, x: Any, bits: int) -> Any:
     y = k.minimum(k.abs(x), table.ERFC_LIMIT[bits])
     ratio = rational(k, y, table.ERFCX[bits])
     power, correction = _exp_of_square(k, y, bits)
-    # All that is small is collected before it meets the 1: that costs one rounding instead of three.
+    # Small terms are summed before 1 is added: this costs one rounding instead of three.
     small = k.add(ratio, k.mul(correction, k.add(ratio, 1.0)))
     value = k.mul(power, k.div(k.add(small, 1.0), k.add(k.mul(y, 2.0), 1.0)))
     return k.where(k.less(x, 0.0), k.sub(2.0, value), value)
@@ -116,14 +116,14 @@ def erfc(k: Any, x: Any, bits: int) -> Any:
 
 @cache
 def _erfcx_series(bits: int) -> table.Polynomial:
-    """The coefficients of ``x erfcx(x)`` in ``x**-2`` (NIST DLMF 7.12.1), as many as count from ``ERFC_LIMIT`` on."""
+    """The coefficients of ``x erfcx(x)`` in ``x**-2`` (NIST DLMF 7.12.1), as many as matter from ``ERFC_LIMIT`` on."""
     return tuple(
         (-0.5) ** j * math.prod(range(1, 2 * j, 2)) / math.sqrt(math.pi) for j in range(6 if bits == 32 else 9)
     )
 
 
 def _erfcx_above(k: Any, y: Any, bits: int) -> Any:
-    """The function :func:`erfcx` for ``0 <= y``."""
+    """:func:`erfcx` for ``0 <= y``."""
     limit = table.ERFC_LIMIT[bits]
 
     z = k.minimum(y, limit)
@@ -135,7 +135,7 @@ def _erfcx_above(k: Any, y: Any, bits: int) -> Any:
 
 @_in_working_precision
 def erfcx(k: Any, x: Any, bits: int) -> Any:
-    """The function :func:`erfc` without its decay: times ``exp(x**2)``. Infinite far to the left, 0 at infinity.
+    """:func:`erfc` without its decay: times ``exp(x**2)``. Infinite for large negative ``x``, 0 at infinity.
 
     The rational function of :func:`erfc`, and beyond it the asymptotic series (NIST DLMF 7.12.1); below 0 ``2
     exp(x**2) - erfcx(-x)``, with a corrected exponent. Within 3 ulp. Derivative: ``-2 erfcx(x) erfc_ratio(x)``.
@@ -152,7 +152,7 @@ def erfcx(k: Any, x: Any, bits: int) -> Any:
 
 
 def _normal_tail(k: Any, y: Any, bits: int) -> tuple[Any, Any]:
-    """The density over ``sqrt(2 / pi)``, and the upper tail over the former, both at ``0 <= y``."""
+    """The density over ``sqrt(2 / pi)``, and the upper tail over this quotient, both at ``0 <= y``."""
     near = k.minimum(y, math.sqrt(2.0) * table.ERFC_LIMIT[bits])
     power, correction = _exp_of_square(k, near, bits, -0.5)
     return k.mul(power, k.add(k.mul(correction, 0.5), 0.5)), _erfcx_above(k, k.mul(y, math.sqrt(0.5)), bits)
@@ -180,7 +180,7 @@ def ndtr(k: Any, x: Any, bits: int) -> Any:
 
 @_in_working_precision
 def log_ndtr(k: Any, x: Any, bits: int) -> Any:
-    """The logarithm of :func:`ndtr`, without underflow far to the left, and exact far to the right.
+    """The logarithm of :func:`ndtr`, without underflow for negative ``x``, and accurate for large ``x``.
 
     ``log(erfcx(-x / sqrt(2)) / 2) - x**2 / 2`` below -1, and ``log1p(-ndtr(-x))`` above 0. Within 4 ulp (float32: 7,
     with an ``exp`` that loses two itself). Derivative: :func:`inverse_mills`.
@@ -416,7 +416,7 @@ def _bessel(
     k: Any, x: Any, bits: int, small: dict[int, table.Polynomial], large: dict[int, table.Rational], scaled: bool
 ) -> Any:
     """The even factor of I0 or I1 (without the ``x`` of I1's series), times ``exp(-|x|)`` if ``scaled``."""
-    # The cap, far beyond overflow, keeps the infinite exponential from meeting a factor of 0.
+    # The cap, far beyond overflow, keeps the infinite exponential from being multiplied by 0.
     y = k.abs(x) if scaled else k.minimum(k.abs(x), 800.0)
     shift = table.BESSEL_SHIFT
 
@@ -449,9 +449,9 @@ def i0(k: Any, x: Any, bits: int) -> Any:
 
 @_in_working_precision
 def i0e(k: Any, x: Any, bits: int) -> Any:
-    """The function :func:`i0` without its growth: times ``exp(-|x|)``.
+    """:func:`i0` without its growth: times ``exp(-|x|)``.
 
-    Within 4 ulp. Derivative: ``i1e(x) - sign(x) * i0e(x)``, which is written without the difference.
+    Within 4 ulp. Derivative: ``i1e(x) - sign(x) * i0e(x)``, computed without the difference.
     """
     return _bessel(k, x, bits, table.I0_SMALL, table.I0_LARGE, scaled=True)
 
@@ -467,7 +467,7 @@ def i1(k: Any, x: Any, bits: int) -> Any:
 
 @_in_working_precision
 def i1e(k: Any, x: Any, bits: int) -> Any:
-    """The function :func:`i1` without its growth: times ``exp(-|x|)``.
+    """:func:`i1` without its growth: times ``exp(-|x|)``.
 
     Within 4 ulp. Derivative: ``i0e(x) - i1e(x) * (sign(x) + 1 / x)``, and 1/2 at 0.
     """

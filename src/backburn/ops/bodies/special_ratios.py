@@ -1,9 +1,9 @@
-"""Ratios of special functions, as bodies over a backend's elementwise operations: what derivatives are made of.
+"""Ratios of special functions, for derivatives, as bodies over a backend's elementwise operations.
 
 Each family is closed under differentiation. Bessel functions over powers need no division by ``x``, so that derivatives
-of every order of ``sinc``, ``i0`` and ``i1`` are right at 0 and lose nothing near it; ratios of the integrals of
+of every order of ``sinc``, ``i0`` and ``i1`` are correct at 0 and accurate near it; ratios of the integrals of
 ``erfc``, and the derivatives of scaled Bessel functions, are not differences in the tails, and neither overflow nor
-vanish. ``k`` is the backend and ``x`` one of its float primitives; 16-bit floats are computed in float32.
+underflow. ``k`` is the backend and ``x`` one of its float primitives; 16-bit floats are computed in float32.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backburn.ops.bodies.special import horner, rational
 
 
 def check_order(name: str, n: int, least: int = 0) -> None:
-    """Refuse an order below the ``least``."""
+    """Raise for an order below ``least``."""
     if n < least:
         raise ArgumentError(f"{name}: the order n is {n}; it is {least} or more")
 
@@ -30,8 +30,8 @@ def check_order(name: str, n: int, least: int = 0) -> None:
 def series(sign: int, first: float, growth: int, limit: float, bits: int) -> tuple[float, ...]:
     """The coefficients of a power series in ``x**2`` whose j-th term is the one before times a simple ratio.
 
-    The ratio is ``sign * x**2 / (2 j (2 j + growth))`` and ``first`` the term before all. As many are returned as
-    matter up to ``x = limit``.
+    The ratio is ``sign * x**2 / (2 j (2 j + growth))`` and ``first`` is term 0. As many are returned as matter up to
+    ``x = limit``.
     """
     coefficients, term, total, j = [first], first, first, 0
     while abs(term) > 2.0 ** -(26 if bits == 32 else 55) * abs(total):
@@ -87,7 +87,7 @@ def bessel_ratio(k: Any, x: Any, n: int) -> Any:
     coefficients = series(1, 1.0 / (2**n * math.factorial(n)), 2 * n, limit, dtype.bits)
     small = horner(k, k.square(k.minimum(k.abs(x), limit)), coefficients)
 
-    # The cap, far beyond overflow, keeps the infinite exponential from meeting a factor of 0.
+    # The cap, far beyond overflow, keeps the infinite exponential from being multiplied by 0.
     y = k.minimum(k.abs(x), 800.0)
     square = k.mul(y, y)
     before, value = special.i0e(k, y), k.div(special.i1e(k, y), y)
@@ -103,12 +103,12 @@ def bessel_ratio(k: Any, x: Any, n: int) -> Any:
 def erfc_ratio(k: Any, x: Any, n: int = 1) -> Any:
     """The n-th repeated integral of ``erfc`` from ``x`` on over the one before it, for an integer ``n >= 1``.
 
-    Between ``1 / (2 x)`` far to the right and ``-x / n`` far to the left. For ``n = 1`` a rational function of ``x``
-    over ``sqrt(pi) + 2 x``. Higher orders by the recurrence (NIST DLMF 7.18.7) in the direction in which errors do not
-    grow (W. Gautschi, "Computational aspects of three-term recurrence relations", SIAM Review 9, 1967): below 0 upwards
-    from ``exp(-x**2) / (sqrt(pi) erfc(x)) - x``; above, downwards, up to 2 from a rational function for ``n = 4``, and
-    beyond from an order so high that the first ratio does not matter. Within 3 ulp for ``n = 1`` and 5 for ``n <= 4``;
-    of higher orders those between 0 and 2 lose up to two bits each. Derivative: ``2 r(n) (n r(n) - (n + 1) r(n + 1))``
+    About ``1 / (2 x)`` for large ``x`` and ``-x / n`` for large negative ``x``. For ``n = 1`` a rational function of
+    ``x`` over ``sqrt(pi) + 2 x``. Higher orders by the recurrence (NIST DLMF 7.18.7) in the direction in which errors
+    do not grow (W. Gautschi, "Computational aspects of three-term recurrence relations", SIAM Review 9, 1967): below 0
+    upwards from ``exp(-x**2) / (sqrt(pi) erfc(x)) - x``; above, downwards, up to 2 from a rational function for ``n =
+    4``, and beyond from an order so high that the first ratio does not matter. Within 3 ulp for ``n = 1`` and 5 for ``n
+    <= 4``; each higher order loses up to two bits between 0 and 2. Derivative: ``2 r(n) (n r(n) - (n + 1) r(n + 1))``
     (DLMF 7.18.2). Raises :class:`ArgumentError` for another ``n``.
     """
     check_order("erfc_ratio", n, least=1)
@@ -137,7 +137,7 @@ def erfc_ratio(k: Any, x: Any, n: int = 1) -> Any:
         inverse = 2.0 * math.gamma(order / 2 + 1) / math.gamma((order + 1) / 2)
         high = k.div(k.add(rational(k, near, table.ERFC_RATIO_HIGH[bits]), 1.0), k.add(k.mul(near, 2.0), inverse))
         middle = upwards(downwards(high, near, order), near, order + 1)
-    # The first ratio counts for exp(-2 x sqrt(2 steps)).
+    # The first ratio affects the result by about exp(-2 x sqrt(2 steps)).
     last = n + (3 if bits == 32 else 6) + math.ceil((8.6 if bits == 32 else 18.5) ** 2 / (2 * start**2))
     far = k.maximum(x, start)
     right = downwards(k.reciprocal(k.add(far, k.sqrt(k.add(k.square(far), 2.0 * last + 1.0)))), far, last)
@@ -149,8 +149,8 @@ def inverse_mills(k: Any, x: Any, n: int = 0) -> Any:
 
     It is the derivative of order ``n + 1`` of ``log_ndtr``. Orders 2 and 3 are rational functions up to 1/2. Above,
     they and the orders from 4 on follow from the inverse ``m`` and ``d = m + x`` by Leibniz's rule for ``m' = -m d``.
-    Within 9 ulp up to order 2, and 4 for order 3 up to 1/2; above, around a zero, that is off by 4 epsilons. Higher
-    orders lose a factor of about ``x**2`` each to the left. Derivative: that of order ``n + 1``. Raises
+    Within 9 ulp up to order 2, and 4 for order 3 up to 1/2; above, around a zero, it is off by 4 epsilons. Each
+    higher order loses a factor of about ``x**2`` for negative ``x``. Derivative: that of order ``n + 1``. Raises
     :class:`ArgumentError` for a negative ``n``.
     """
     check_order("inverse_mills", n)
@@ -208,7 +208,7 @@ def i0e_slope(k: Any, x: Any, n: int) -> Any:
     """``(-1)**n`` times the derivative of order ``n`` of ``i0e``, the scaled Bessel function, at ``|x|``.
 
     The mean over all angles ``t`` of ``u**n exp(-|x| u)`` with ``u = 1 - cos(t)`` (NIST DLMF 10.32.1): as a sum over
-    some angles, none of whose terms is negative, and above by Watson's lemma. For ``n <= 4`` within 7 ulp. Derivative:
+    some angles, without negative terms, and for large ``x`` by Watson's lemma. For ``n <= 4`` within 7 ulp. Derivative:
     ``-sign(x)`` times that of order ``n + 1``. Raises :class:`ArgumentError` for a negative ``n``.
     """
     check_order("i0e_slope", n)

@@ -19,10 +19,10 @@ from backburn.ops.bodies.slicing import slice_axis, transpose
 
 
 def along(k: Any, moved: Any, values: Any, equal: Any, before: Any) -> Any:
-    """The turn of equal values' vectors to those that are continuous along a line, in the order of their slopes.
+    """The rotation of the vectors of equal values to those continuous along a line, in the order of their slopes.
 
-    ``moved`` is the symmetric tangent of the matrix between its vectors: within a block of equal values, its own
-    eigenvectors. ``before`` counts the other values before each.
+    These are, within a block of equal values, the eigenvectors of ``moved``, the symmetric tangent of the matrix in the
+    basis of its vectors. ``before`` counts the other values before each.
     """
     count = values.shape[-1]
     unit = k.equal(identity(k, count, k.dtype(values)), 1.0)
@@ -131,9 +131,10 @@ def to_second(
 ) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
     """Eigenvalues and eigenvectors with their derivatives, for the ``moves`` of a matrix: first and second derivative.
 
-    The vectors of equal values are chosen by the first derivative, and of those that it leaves equal by the second. The
-    line does not tell their second derivatives within a space, and these are set to what keeps them orthonormal: what
-    depends on the matrix alone does not see them. (Kato, Perturbation theory for linear operators, 1976)
+    The vectors of equal values are chosen by the first derivative, or by the second where that has equal eigenvalues.
+    The line does not determine their second derivatives within a space; these are set so that the vectors stay
+    orthonormal, which does not affect functions of the matrix alone. (Kato, Perturbation theory for linear operators,
+    1976)
     """
     rank, count, dtype = len(vectors.shape), values.shape[-1], k.dtype(values)
     unit = k.equal(identity(k, count, dtype), 1.0)
@@ -144,7 +145,7 @@ def to_second(
         return matmul_chain(k, transpose(k, vectors), x, vectors)
 
     def reduced() -> tuple[Any, Any, Any, Any]:
-        """Both derivatives between the vectors, the turn to other spaces, and what is left to second order."""
+        """Both derivatives in the basis of the vectors, the rotation to other spaces, and the rest to second order."""
         first, second = map(between, moves)
         turn = k.mul(first, inverse)
         return first, second, turn, symmetric(k, k.add(second, k.mul(k.matmul(first, turn), 2.0)))

@@ -1,7 +1,7 @@
 """Gradient rules of operations.
 
-A rule is a function whose parameters name what it needs. ``k`` is the inner backend, in whose operations every rule is
-written (and which may record them in turn, for second derivatives), ``g`` the gradient of the output, ``out`` the
+A rule is a function whose parameters name what it needs. ``k`` is the inner backend, whose operations every rule
+uses (and which may itself record them, for second derivatives), ``g`` the gradient of the output, ``out`` the
 output; of several outputs, ``kept`` are all but the first. An operand's or an attribute's own name is its value,
 ``x_shape`` and ``x_dtype`` describe operand ``x`` without keeping it. Only what rules name is saved::
 
@@ -10,7 +10,7 @@ output; of several outputs, ``kept`` are all but the first. An operand's or an a
 
 The engine undoes broadcasting, sums over uses and skips operands that need no gradient, so that rules need not. A rule
 that serves several operands at once, to share work, takes their names first and returns a tuple in that order;
-``needs`` then tells which are wanted::
+``needs`` then says which gradients are needed::
 
     gradient_rule(layer_norm, ("x", "scale", "bias"), layer_norm_gradients)
 
@@ -86,7 +86,7 @@ def gradient_rule(
         if served & set(names):
             again = "" if entry.implementations is None else ": to replace it, define the operation again"
             raise ArgumentError(f"{name} has a gradient rule for {sorted(served & set(names))} already{again}")
-        if function.__name__ == "<lambda>":  # what a profile shows
+        if function.__name__ == "<lambda>":  # shown in profiles
             function.__name__ = f"gradient of {name}"
         served |= set(names)
         found.append(GradientRule(names, function, takes, grouped))

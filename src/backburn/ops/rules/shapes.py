@@ -22,7 +22,7 @@ Widths = tuple[tuple[int, int], ...]
 def broadcast(*shapes: Shape | None, trailing: int = 0, **_: Any) -> Shape:
     """NumPy's broadcasting; the error names the axis and the two lengths.
 
-    ``trailing`` axes, which were cut off the shapes, count for the axis in the error.
+    ``trailing`` is the number of axes removed from the shapes, for the axis in the error.
     """
     result: list[int] = []
     rank = max((len(s) for s in shapes if s is not None), default=0)
@@ -120,7 +120,7 @@ def permuted(x: Shape, *, axes: Axes, **_: Any) -> Shape:
 
 
 def joined(tensors: Sequence[Shape], *, axis: int, **_: Any) -> Shape:
-    """The shape of tensors laid one after the other along ``axis``."""
+    """The shape of tensors joined along ``axis``."""
     if not tensors:
         raise ShapeError("there is no tensor to join")
     first = tensors[0]
@@ -137,7 +137,7 @@ def joined(tensors: Sequence[Shape], *, axis: int, **_: Any) -> Shape:
 
 
 def stacked(tensors: Sequence[Shape], *, axis: int, **_: Any) -> Shape:
-    """The shape of tensors of one shape under a new axis."""
+    """The shape of tensors of one shape stacked along a new axis."""
     if not tensors:
         raise ShapeError("there is no tensor to stack")
     first = tensors[0]
@@ -206,7 +206,7 @@ def windows(x: Shape, *, size: Axes, stride: Axes, axis: Axes, dilation: Axes, *
 
 
 def overlapped(x: Shape, *, length: Axes, stride: Axes, axis: Axes, dilation: Axes, **_: Any) -> Shape:
-    """The shape from which :func:`windows` makes the shape of ``x``, with ``length`` along ``axis``."""
+    """The shape, with ``length`` along ``axis``, from which :func:`windows` gives ``x``."""
     rank = len(x) - len(axis)
     result = list(x[:rank])
     for a, n in zip(axis, length, strict=True):
@@ -235,7 +235,7 @@ def sides_of_matrix(x: Shape, **_: Any) -> tuple[int, int]:
 
 
 def square_matrix(x: Shape, *_: Any, **__: Any) -> Shape:
-    """The shape of square matrices, which an operation leaves as it is."""
+    """The shape of square matrices, unchanged; raises for others."""
     rows, columns = sides_of_matrix(x)
     if rows != columns:
         raise ShapeError(f"the matrices must be square, and they are {rows} by {columns}")

@@ -1,7 +1,7 @@
-"""Gradients of slices of a tensor, which are assembled once, when all of them have arrived.
+"""Gradients of slices of a tensor, assembled once all of them are known.
 
 A step of a loop that reads ``x[t]`` has a gradient for that entry alone. Padding each to the shape of ``x`` and adding
-them up would cost a pass over all of ``x`` at every step; joining the slices makes the gradient in one pass.
+them up would cost a pass over all of ``x`` at every step; joining the slices builds the gradient in one pass.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EntryGradient:
 
 
 class SlicedGradient:
-    """The gradient of a tensor whose slices or entries were read: theirs, and the ``rest``, None at first."""
+    """The gradient of a tensor whose slices or entries were read: their gradients, and the ``rest``, or None."""
 
     __slots__ = ("rest", "slices")
 
@@ -96,7 +96,7 @@ def _stack_entries(k: Any, parts: Sequence[SliceGradient | EntryGradient], shape
 
 
 def _join_entries(k: Any, slices: Sequence[SliceGradient], shape: Shape) -> Any | None:
-    """The gradient of a tensor that was cut along one axis into these slices, each read once; None for any others."""
+    """The gradient of a tensor that these slices split along one axis, each read once; None for any others."""
     first = slices[0].key
     axes = [axis for axis, n in enumerate(shape) if first[axis] != slice(0, n, 1)]
     if len(axes) != 1:
@@ -134,7 +134,7 @@ def _sum_same_slices(k: Any, slices: Sequence[SliceGradient]) -> list[SliceGradi
 
 
 def _join_slices(k: Any, slices: Sequence[SliceGradient], shape: Shape, axis: int) -> list[SliceGradient]:
-    """Slices that differ along ``axis`` only, and do not overlap, become one along all of it."""
+    """Join slices that differ along ``axis`` only and do not overlap into one along all of it."""
     groups: dict[tuple[Any, ...], list[SliceGradient]] = {}
     for part in slices:
         groups.setdefault(_bounds((*part.key[:axis], *part.key[axis + 1 :])), []).append(part)

@@ -5,8 +5,8 @@ property:
 
 * ``elementwise``: each element of the result depends on one element of the operand, so the Jacobian is diagonal and
   the gradient rule, applied to the tangent, gives the tangent;
-* ``linear_in``: the operation itself, applied to the tangent, gives the tangent (less operands that are only added);
-* ``reduction``: each element of the operand goes into one element of the result, so the tangent is the sum over
+* ``linear_in``: the operation itself, applied to the tangent, gives the tangent (without operands that are only added);
+* ``reduction``: each element of the operand contributes to one element of the result, so the tangent is the sum over
   the axes of the tangent times the gradient for a cotangent of ones;
 * ``decompose``: the default body runs on ``Forward``, as for an operation without a rule;
 * ``tangent``: a function of the values it names, like a gradient rule, with ``t`` the tangent of its operand::
@@ -14,7 +14,7 @@ property:
       tangent(softmax, x=lambda k, t, out, axis: k.softmax_backward(t, out, axis))
 
 The rule of an operation without a declaration, such as a user's, is transposed: the gradient is linear in its cotangent
-``u``, and the tangent along ``t`` is the derivative by ``u`` of ``t`` times the gradient. That is always right, and
+``u``, and the tangent along ``t`` is the derivative by ``u`` of ``t`` times the gradient. That is always correct, and
 costs about twice the gradient.
 """
 
@@ -47,7 +47,7 @@ class JvpTerm:
     axes: tuple[int, ...] | None = None
 
 
-#: An operation, as ``Backend.name``, as the function that ``bb.operation`` made, or by its name.
+#: An operation, as ``Backend.name``, as the function that ``bb.operation`` returned, or by its name.
 Named = Callable[..., Any] | str
 
 
@@ -56,7 +56,7 @@ def _enter(entry: Operation, terms: list[JvpTerm]) -> None:
     for term in terms:
         for operand in term.operands:
             if operand not in entry.operands or operand in served:
-                raise ArgumentError(f"{entry.name} has no operand {operand!r}, or that carries its tangent already")
+                raise ArgumentError(f"{entry.name} has no operand {operand!r}, or it has a tangent already")
     entry.tangents.extend(terms)
     notify(entry.name)
 
@@ -114,8 +114,8 @@ def tangent(operation: Named, /, **functions: Callable[..., Any]) -> None:
     """Attach a function to each operand that gives its term of the tangent, of any shape that broadcasts.
 
     It may name ``k``, the tangent ``t``, ``out``, operands and attributes, as gradient rules do. Where the operation
-    has several outputs it returns a tuple, with None for what has no tangent. Raises :class:`ArgumentError` for other
-    names.
+    has several outputs it returns a tuple, with None for outputs without a tangent. Raises :class:`ArgumentError` for
+    other names.
     """
     entry, terms = entry_of("tangent", operation), []
     name = entry.name
@@ -129,7 +129,7 @@ def tangent(operation: Named, /, **functions: Callable[..., Any]) -> None:
 
 
 def jvp_terms(entry: Operation) -> list[JvpTerm]:
-    """The terms of an operation's tangent: the declared ones, or the ones that follow from its being element-wise."""
+    """The terms of an operation's tangent: the declared ones, or those of an element-wise operation."""
     if entry.tangents or not entry.elementwise or any(r.grouped for r in entry.gradients):
         return entry.tangents
     return [JvpTerm("elementwise", (o,)) for r in entry.gradients for o in r.operands]

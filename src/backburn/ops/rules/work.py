@@ -1,6 +1,6 @@
 """``multiply_adds``: how many products an operation multiplies and adds, declared next to its gradient rule.
 
-The operations counted are those whose cost is products summed over an axis: of matrices, convolutions, attention and
+Only operations whose cost is products summed over an axis count: matrix products, convolutions, attention and
 recurrences. All others are passes over memory, and count as 0. A formula is a function of the shape of the (first)
 result, of those of the operands, and of the attributes::
 

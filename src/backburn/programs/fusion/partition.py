@@ -1,7 +1,7 @@
 """Partition: the element-wise calls and reductions of a program in groups, each one pass over memory.
 
-A call joins the group that makes what it reads, if both go over the same rows, and if no call outside of the group lies
-between them. Views and broadcasts belong to no group: those of a group read what these were made of.
+A call joins the group that computes its operands if both iterate over the same rows, and if no call outside of the
+group has to run in between. Views and broadcasts belong to no group: calls of a group read their sources.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ FUSABLE = frozenset((
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
     *("logical_and", "logical_or", "logical_not"),
 ))  # fmt: skip
-#: Operations that save a pass only beside others, in a group of rows.
+#: Operations that save a pass only together with others, in a group of rows.
 OF_ROWS = frozenset(("gelu", "gelu_backward", "softplus", "erf", "isinf", "astype", "pow"))
 #: The exponents of powers that are a few multiplications or a root.
 EXPONENTS = frozenset((-2.0, -1.0, -0.5, 0.5, 2.0, 3.0, 4.0))
 
-#: Operations that are made again for a pass, of numbers of rows and columns, sooner than written and read.
+#: Operations that a pass recomputes from values of rows and columns, rather than reading their results.
 CHEAP = frozenset(("add", "sub", "mul", "div", "neg", "maximum", "minimum"))
 #: Operations that move no elements, or through which their operand is read.
 VIEWS = frozenset(("reshape", "broadcast_to", "permute_dims", "slice"))
 
-#: The fewest elements for which calls are joined, and the most calls of a group of which all arrays have one shape.
+#: The fewest elements for which calls are joined, and the most calls of a group with arrays of one shape.
 MIN_ELEMENTS, MAX_CALLS = 1 << 12, 16
-#: The elements from which rows are passed over, the most calls of such a group, and the width of its rows.
+#: The fewest elements of a pass over rows, the most calls of such a group, and the width of its rows.
 MIN_ELEMENTS_OF_ROWS, MAX_CALLS_OF_ROWS = 1 << 9, 48
 MIN_WIDTH, MAX_WIDTH = 32, 1 << 12
-#: The most rows that may be shorter.
+#: The most rows that may be narrower.
 MAX_SHORT_ROWS = 1 << 8
-#: The most elements of other arrays that are one row, and the width of the rows into which larger ones are divided.
+#: The most elements of an array that is treated as one row, and the width of the rows of larger ones.
 MAX_FLAT_ROW, FLAT_WIDTH = 1 << 16, 1 << 10
-#: The most elements of a norm, a softmax or a loss that is a pass alone: backends put these in native programs.
+#: The most elements for which a norm, softmax or loss is a pass alone: backends put these in native programs.
 MAX_ELEMENTS_ALONE = 1 << 16
-#: The groups, from the last one back, that a call may still join.
+#: How many of the latest groups a call may still join.
 RECENT = 16
 
 
@@ -71,15 +71,15 @@ class Group:
     space: Space
     number: int
     steps: list[Step] = field(default_factory=list)
-    #: The groups from which it reads, and those on which what it reads besides depends.
+    #: The groups from which it reads, and those on which its other operands depend.
     direct: set[Group] = field(default_factory=set)
     outer: set[Group] = field(default_factory=set)
-    #: Whether another call reads a result, and whether one is new state, which is made in place if nothing reads it.
+    #: Whether another call reads a result, and whether one is new state, which is computed in place if unread.
     is_read: bool = False
     is_update: bool = False
-    #: Whether it reads bools that no group makes.
+    #: Whether it reads bools that no group computes.
     has_masks: bool = False
-    #: The group that it has become a part of.
+    #: The group into which it was merged.
     whole: Group | None = None
 
     @property
@@ -89,13 +89,13 @@ class Group:
 
 
 def may_have_rows(space: Space) -> bool:
-    """Whether a pass over the space goes over its rows."""
+    """Whether a pass over the space iterates over its rows."""
     is_wide = space.width >= MIN_WIDTH or space.rows <= MAX_SHORT_ROWS
     return space.size >= MIN_ELEMENTS_OF_ROWS and space.rows > 1 and is_wide and space.width <= MAX_WIDTH
 
 
 def flat_space(size: int, dtype: DType) -> Space:
-    """The space of arrays of which a pass knows no rows: it makes its own, of which the last may be shorter."""
+    """The space of arrays without suitable rows, divided into rows of which the last may be shorter."""
     width = size if size <= MAX_FLAT_ROW else FLAT_WIDTH
     return Space(size // width, width, dtype, size % width)
 
@@ -105,14 +105,14 @@ FEW = "it has few elements"
 
 
 def _is_large(call: Call, least: int) -> bool:
-    """Whether a call makes, or as a reduction reads, so many elements."""
+    """Whether a call computes, or as a reduction reads, at least so many elements."""
     of = call.reads if call.operation in REDUCTIONS else call.writes
     return any(prod(v.shape) >= least for v in of)
 
 
 @dataclass
 class Report:
-    """The plans of a program, and for each call that is in none the reason, for people to read."""
+    """The plans of a program, and for each call in none of them the reason as text."""
 
     plans: list[Plan] = field(default_factory=list)
     reasons: dict[Call, str] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Partition:
     """The groups of a program of calls of ``k``."""
 
     def __init__(self, program: Program, k: Any, knows: Knows | None = None) -> None:
-        """With ``knows``, calls join whose operands broadcast or whose rows are reduced."""
+        """With ``knows``, reductions and calls whose operands broadcast may join, too."""
         self._k = k
         self._program = program
         self._has_rows = knows is not None
@@ -134,7 +134,7 @@ class Partition:
         self._count = 0
         #: The operand of each view and broadcast.
         self.sources: dict[Variable, tuple[Any, bool]] = {}
-        #: The group of each variable that a group makes, and its extent.
+        #: The group of each variable that a group computes, and its extent.
         self.homes: dict[Variable, tuple[Group, Extent]] = {}
         #: The groups on which each other variable depends.
         self._after: dict[Variable, set[Group]] = {}
@@ -155,7 +155,7 @@ class Partition:
                 self._leave(call)
 
     def group_of(self, v: Variable) -> Group:
-        """The group that makes a variable."""
+        """The group that computes a variable."""
         return _whole(self.homes[v][0])
 
     def groups(self) -> list[Group]:
@@ -195,15 +195,15 @@ class Partition:
             repeated = self._repeated(space, step)
             group, needed = self._alone(space, [*repeated, step])
             if needed:
-                raise NotJoined("it reads a bool that another group makes")
+                raise NotJoined("it reads a bool that another group computes")
         read = [x.value for x in step.operands if isinstance(x, Operand) and x.extent is Extent.FULL]
         near = {*group.direct}
-        if not group.is_update:  # which is made in place, alone
+        if not group.is_update:  # updates are computed in place, alone
             readers = {_whole(self._readers[x]) for x in read if x.__class__ is Variable and x in self._readers}
             near |= {other for other in readers if not other.is_update}
         candidates = sorted((g for g in near - needed if g.space == space), key=lambda g: -g.number)
         if step.is_reduction and step.extent is not Extent.ROW and not candidates:
-            raise NotJoined("it reduces what no group makes")
+            raise NotJoined("no group computes its operand")
         if step.extent is Extent.ROW and not step.is_reduction and not candidates and not needed:
             raise NotJoined(FEW)
         joined = False
@@ -213,9 +213,9 @@ class Partition:
                 joined = True
         if not joined:
             if step.is_reduction and step.extent is not Extent.ROW:
-                raise NotJoined("what it reduces depends on a call between")
+                raise NotJoined("it cannot join the group of its operand")
             if step.extent is Extent.ROW and not step.is_reduction:
-                raise NotJoined("it depends on a call between")
+                raise NotJoined("it cannot join a group of its operands")
             self._count += 1
         for other in group.direct:
             _whole(other).is_read = True
@@ -225,7 +225,7 @@ class Partition:
             self._readers.update((x, group) for x in read if x.__class__ is Variable)
 
     def _alone(self, space: Space, steps: list[Step]) -> tuple[Group, set[Group]]:
-        """A new group of steps, and the groups that make the bools that it reads."""
+        """A new group of steps, and the groups that compute the bools that it reads."""
         is_update = any(not self._state.isdisjoint(step.call.writes) for step in steps)
         group, needed = Group(space, self._count, steps, is_update=is_update), set[Group]()
         own = {v for step in steps for v in step.results}
@@ -246,11 +246,11 @@ class Partition:
                 group.outer.add(_whole(home[0]))
             if x.value.dtype.kind == "bool" and home is None:
                 if is_update or space.size <= MAX_ELEMENTS_ALONE:
-                    raise NotJoined("it reads a bool, which no call of a group makes")
+                    raise NotJoined("it reads a bool, which no group computes")
                 group.has_masks = True
-            elif home is not None and x.value.dtype.kind == "bool":  # in a pass a bool is a float, and comes from there
+            elif home is not None and x.value.dtype.kind == "bool":  # bools of a pass are floats, which only it has
                 if _whole(home[0]) not in group.direct:
-                    raise NotJoined("it reads a bool, which no call of a group makes")
+                    raise NotJoined("it reads a bool, which no group computes")
                 needed.add(_whole(home[0]))
         return group, needed
 
@@ -260,7 +260,7 @@ class Partition:
         return dtype.kind == "bool"
 
     def _repeated(self, space: Space, step: Step) -> list[Step]:
-        """The comparisons of other groups that a step reads, once more for it: cheap, and no pass writes bools."""
+        """Copies of the comparisons of other groups that a step reads: they are cheap, and no pass writes bools."""
         found = list[Step]()
         for i, x in enumerate(step.operands):
             if not self._has_rows or not isinstance(x, Operand) or x.value.__class__ is not Variable:
@@ -275,11 +275,11 @@ class Partition:
         return found
 
     def _is_wide(self, space: Space) -> bool:
-        """Whether what reads the same array in a space joins, and so many calls as a pass over rows has."""
+        """Whether calls that read the same array in a space join, up to the size of a pass over rows."""
         return may_have_rows(space) or (self._has_rows and space.size >= MIN_ELEMENTS_OF_ROWS)
 
     def _may_merge(self, group: Group, other: Group) -> bool:
-        """Whether two groups may be one: no other call has to be made between them."""
+        """Whether two groups may be one: no other call has to run between them."""
         is_update = group.is_update or other.is_update
         if is_update and (group.has_masks or other.has_masks):
             return False
@@ -317,7 +317,7 @@ class Partition:
         if name == "astype" and (result.dtype.kind != "float" or getattr(call.operands[0], "dtype", None) is None):
             raise NotJoined("it changes the dtype")
         if name == "pow" and not (isinstance(y := call.operands[1], int | float) and float(y) in EXPONENTS):
-            raise NotJoined("its exponent is no small integer or half")
+            raise NotJoined("its exponent is not a small integer or half")
         if varies([*call.attributes.values()]):
             raise NotJoined("an attribute changes from replay to replay")
         given = call.operands[1:] if name == "fuse" else call.operands  # after the formula
@@ -364,12 +364,12 @@ class Partition:
                 home = self.homes.get(self.root(x)) if isinstance(x, Variable) else None
                 if home is None:  # a mask, which a pass may read as floats
                     if not self._has_rows:
-                        raise NotJoined("it reads a bool, which no call of a group makes")
+                        raise NotJoined("it reads a bool, which no group computes")
                     continue
                 dtype = home[0].space.dtype
             dtypes.add(dtype)
         if len(dtypes) != 1 or not (dtype := dtypes.pop()).is_floating:
-            raise NotJoined("its operands have several dtypes, or one that is no float")
+            raise NotJoined("its operands have several dtypes, or one that is not a float")
         if result.dtype.kind != "bool" and result.dtype is not dtype:
             raise NotJoined("its result has another dtype")
         return dtype
@@ -403,13 +403,13 @@ class Partition:
         return Operand(x, extent)
 
     def _numbers(self, x: Any) -> Any:
-        """The numbers of rows that ``x`` has in another shape."""
+        """The values of rows that ``x`` has in another shape."""
         while x.__class__ is Variable and x in self.sources and x not in self.homes and not self.sources[x][1]:
             x = self.sources[x][0]
         return x
 
     def _of_rows(self, call: Call, arrays: list[Any], dtype: DType) -> tuple[Space, Step] | None:
-        """An element-wise call on numbers of the rows of a group; None if it is none."""
+        """An element-wise call on values of the rows of a group; None for other calls."""
         size = prod(call.results.shape)
         space, operands = None, dict[int, Operand]()
         for x in arrays:
@@ -431,7 +431,7 @@ class Partition:
         """A sum, mean or extreme of rows, columns or all elements; raises :class:`NotJoined`."""
         x, result = call.operands[0], call.results
         if x.__class__ is not Variable or not x.dtype.is_floating or x.dtype.bits < 32 or not x.shape:
-            raise NotJoined("it reduces a constant, or what is neither float32 nor float64")
+            raise NotJoined("it reduces a constant, or a dtype other than float32 and float64")
         if result.dtype is not x.dtype:
             raise NotJoined("its result has another dtype")
         space = Space(prod(x.shape[:-1]), x.shape[-1], x.dtype)
@@ -454,7 +454,7 @@ class Partition:
             raise NotJoined("it reduces neither rows nor columns nor all elements")
         operand = self._operand(x, x.shape, True, by_rows)
         if operand is None or operand.extent is not Extent.FULL:
-            raise NotJoined("it reduces what is the same in all rows or columns")
+            raise NotJoined("its operand is the same in all rows or columns")
         return space, Step(call, extent, [operand])
 
     def _along_rows(self, call: Call) -> tuple[Space, Step]:
@@ -462,7 +462,7 @@ class Partition:
         kinds, _, made = ALONG_ROWS[call.operation].partition(">")
         given, options = arguments(call)[: len(kinds)], arguments(call)[len(kinds) :]
         if varies(options) or not any(isinstance(x, Variable) for x in given):
-            raise NotJoined("it reads constants alone, or an attribute changes from replay to replay")
+            raise NotJoined("it reads only constants, or an attribute changes from replay to replay")
         whole = given[kinds.index("F")] if "F" in kinds else call.results
         shape = tuple(whole.shape)
         dtypes = set[DType]()
@@ -473,7 +473,7 @@ class Partition:
         if len(dtypes) != 1 or not (dtype := dtypes.pop()).is_floating or dtype.bits < 32:
             raise NotJoined("its operands have several dtypes, or one that is neither float32 nor float64")
         space = Space(prod(shape[:-1]), shape[-1] if shape else 1, dtype)
-        axis = options[call.operation == "take_along_axis_backward"]  # which has a shape before
+        axis = options[call.operation == "take_along_axis_backward"]  # it has a shape before the axis
         if axis not in (len(shape) - 1, (len(shape) - 1,)) or not may_have_rows(space):
             raise NotJoined("it is not along rows, or these are few, too short or too long")
         self._check_known(call.operation, dtype)
@@ -495,14 +495,14 @@ class Partition:
 
 
 def _whole(group: Group) -> Group:
-    """The group that a group has become a part of."""
+    """The group into which a group was merged, or itself."""
     while group.whole is not None:
         group = group.whole
     return group
 
 
 def _reached(groups: Iterable[Group]) -> set[Group]:
-    """The groups that must be made before or with these, and these."""
+    """These groups, and those that must run before or with them."""
     found, left = set[Group](), [*groups]
     while left:
         group = _whole(left.pop())
@@ -516,10 +516,10 @@ def _reached(groups: Iterable[Group]) -> set[Group]:
 def fuse_calls(
     program: Program, k: Any, compile: Compile | None = None, knows: Knows = lambda name, dtype: True
 ) -> list[Call]:
-    """A program of calls of ``k`` in which calls of a group are one pass, by ``compile`` if they go over rows.
+    """A program of calls of ``k`` in which each group is one pass, by ``compile`` if it iterates over rows.
 
-    Without it, and where it has none, groups whose arrays have one shape are formulas. ``knows`` tells which
-    operations it computes.
+    Without it, and where it returns None, groups whose arrays have one shape are formulas. ``knows`` tells which
+    operations it supports.
     """
     partition = Partition(program, k, None if compile is None else knows)
     report = program.fusion = Report(reasons=partition.reasons)
@@ -557,21 +557,21 @@ class _Replacement:
         #: The plan of each pass or formula.
         self.plans: dict[Call, Plan] = {}
         self._users, self._returned = program.users(), {*program.returned}
-        #: By the identity of a call, the variables that its pass makes again.
+        #: By the identity of a call, the variables that its pass recomputes.
         self._again: dict[int, set[Variable]] = {}
-        #: Masks as floats of a dtype, and the calls that make these.
+        #: The calls that convert masks to floats, by mask and dtype.
         self._floats: dict[tuple[Any, DType], Call] = {}
 
     def of(self, group: Group) -> list[Call] | None:
         """The calls in place of those of a group; None if they stay, for which the report has the reason.
 
-        Of groups that are read by others, these have to be replaced first.
+        Groups that read others have to be replaced before these.
         """
         before = [(step, [*step.operands]) for step in group.steps]
         if self._compile is not None and not group.is_update:
             self._make_again(group)
         found = self._of(group)
-        if found is None:  # the calls stay, and read what they did
+        if found is None:  # the calls stay, with their old operands
             group.steps = [step for step, _ in before]
             for step, operands in before:
                 step.operands = operands
@@ -579,13 +579,13 @@ class _Replacement:
         return found
 
     def _make_again(self, group: Group) -> None:
-        """Add steps for values of other groups that are cheaper to make of rows and columns than to read."""
+        """Add steps for values of other groups that are cheaper to recompute from rows and columns than to read."""
         own = {v for step in group.steps for v in step.results}
         copies: dict[Variable, Operand | None] = {}
         if any(v.dtype.kind == "bool" for v in own):
             calls = {id(step.call) for step in group.steps}
             if any(self._is_read(v, calls) for v in own if v.dtype.kind == "bool"):
-                return  # such a comparison is also made on its own
+                return  # such a comparison is also computed separately
         for step in [*group.steps]:
             for i, x in enumerate(step.operands):
                 if not isinstance(x, Operand) or x.extent is not Extent.FULL or x.value.__class__ is not Variable:
@@ -600,7 +600,7 @@ class _Replacement:
                     self._again.setdefault(id(step.call), set()).add(v)
 
     def _copy(self, v: Variable, group: Group) -> Operand | None:
-        """A value of another group, made by a step of this one; None if it is read as cheaply."""
+        """A value of another group, recomputed by a step of this one; None if reading it is as cheap."""
         home = self._partition.group_of(v)
         maker = next(step for step in home.steps if v in step.made)
         operands = [x for x in maker.operands if isinstance(x, Operand)]
@@ -618,19 +618,19 @@ class _Replacement:
         steps = group.steps
         mine, made = {id(step.call) for step in steps}, [v for step in steps for v in step.results]
         outputs = [v for v in made if self._is_read(v, mine)]
-        # A pass returns floats: a comparison that is also read elsewhere is computed once more on its own.
+        # A pass returns floats: a comparison that is also read elsewhere is computed again, separately.
         apart = [step.call for step in steps if step.results[0].dtype.kind == "bool" and step.results[0] in outputs]
         own = {*made}
         again = {x for call in apart for x in variables_in(call.operands)}
         needed = {x if x in own else self._partition.root(x) for x in again}
         outputs = [v for v in made if v.dtype.kind != "bool" and (v in outputs or v in needed)]
         if not outputs and not apart and any(v in found for found in self._again.values() for v in made):
-            return []  # others make what they read of it
+            return []  # others recompute what they read of it
         is_alone = len(steps) - len(apart) < 2
         if is_alone and steps[0].call.operation in ALONG_ROWS and group.space.size <= MAX_ELEMENTS_ALONE:
             is_alone = False
         if is_alone or not outputs or any(v.dtype.kind == "bool" for v in needed & own):
-            return self._stay(group, "it is alone: nothing that reads or makes its elements is a pass")
+            return self._stay(group, "it is alone: no call that reads or computes its elements joins it")
         is_short = len(steps) <= MAX_CALLS and not group.has_masks and group.space.dtype.bits >= 32
         if is_short and all(step.extent is Extent.FULL and step.is_elementwise for step in steps):
             call = fused_call(steps, outputs, self._k)
@@ -651,7 +651,7 @@ class _Replacement:
         return [*masks, call, *plan.totals, *apart]
 
     def _as_floats(self, group: Group, own: set[Variable]) -> list[Call]:
-        """Let the steps of a group read masks as floats, constant ones as such; the calls that convert others."""
+        """Let the steps of a group read masks as floats; returns the calls that convert masks that are variables."""
         found: dict[Call, None] = {}
         k, dtype = self._k, group.space.dtype
         constants: dict[int, Any] = {}
@@ -673,7 +673,7 @@ class _Replacement:
         return [*found]
 
     def _as_pass(self, group: Group, plan: Plan) -> Call | None:
-        """A formula as a pass, if the backend makes such; not an update of the state, made in place."""
+        """A formula as a pass, if the backend compiles it and it is not an update, which is computed in place."""
         if self._compile is None or group.is_update or plan.space.size < MIN_ELEMENTS_OF_ROWS:
             return None
         function: Any = self._compile(plan)
@@ -703,9 +703,9 @@ class _Replacement:
 def _with_totals(
     space: Space, steps: list[Step], outputs: list[Variable], program: Program, k: Any
 ) -> tuple[list[Step], list[Variable], list[Call]]:
-    """Steps, outputs, and calls that reduce the numbers of rows, where all elements are reduced.
+    """Steps and outputs in which reductions of all elements are reductions of rows, and calls that reduce these.
 
-    A mean is the sum of those numbers, each divided by the count of elements.
+    A mean is the sum of the rows' sums, each divided by the number of elements.
     """
     found, totals, names = list[Step](), list[Call](), {v: v for v in outputs}
     for step in steps:

@@ -1,4 +1,4 @@
-"""Plans: what one pass over the rows of matrices computes, in terms of operations alone, for backends to compile."""
+"""Plans: the operations of one pass over the rows of matrices, for backends to compile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backburn.programs.ir import Call, Variable, arguments, listed
 
 #: The operation of a call that is a pass; its function's attribute ``made`` has the calls that it joins.
 PASS = "pass"
-#: The operations that a pass makes of whole rows, columns, or all elements.
+#: The operations by which a pass reduces rows, columns, or all elements.
 REDUCTIONS = frozenset(("sum", "mean", "max", "min"))
 #: The operations between the elements of a row, along the last axis, and how their operands and results vary: F over
 #: all elements, R over rows, C over columns, and I an index for each row. An operand C may be absent.
@@ -28,9 +28,9 @@ Shape = tuple[int, ...]
 
 
 class Space(NamedTuple):
-    """The elements that a pass goes over: rows of some width, of one float dtype, and perhaps one row that is shorter.
+    """The elements that a pass iterates over: rows of one width and float dtype, and perhaps a shorter one.
 
-    Arrays that are no matrices are divided into rows in this way; none of their elements has neighbours then.
+    Arrays other than matrices are also divided into rows, which then have no meaning.
     """
 
     rows: int
@@ -45,12 +45,12 @@ class Space(NamedTuple):
 
     @property
     def numbers(self) -> int:
-        """How many numbers there are if each row has one."""
+        """The number of rows, including a shorter one."""
         return self.rows + (self.rest > 0)
 
 
 class Extent(Enum):
-    """Over what of a space a value varies: all elements, the rows (a number for each), the columns, or nothing."""
+    """How a value varies in a space: over all elements, the rows (one number per row), the columns, or not at all."""
 
     FULL = "full"
     ROW = "a number for each row"
@@ -84,7 +84,7 @@ class Operand(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """A call in a pass: its extent, and its operands; those that are no arrays, such as numbers, as they are."""
+    """A call in a pass, its extent and its operands: arrays as :class:`Operand`, others, such as numbers, unchanged."""
 
     call: Call
     extent: Extent
@@ -94,7 +94,7 @@ class Step:
 
     @property
     def is_reduction(self) -> bool:
-        """Whether elements are joined."""
+        """Whether it reduces elements."""
         return self.call.operation in REDUCTIONS
 
     @property
@@ -104,29 +104,29 @@ class Step:
 
     @property
     def has_one_shape(self) -> bool:
-        """Whether it goes over all elements, and reads arrays of all elements and single numbers alone."""
+        """Whether it computes all elements, from arrays of all elements and single numbers only."""
         return self.extent is Extent.FULL and all(
             x.extent in (Extent.FULL, Extent.ONE) for x in self.operands if isinstance(x, Operand)
         )
 
     @property
     def made(self) -> dict[Variable, Extent]:
-        """The variables that it makes, and their extents."""
+        """The variables that it computes, and their extents."""
         kinds = ALONG_ROWS.get(self.call.operation, "").partition(">")[2]
         extents = [EXTENTS[kind] for kind in kinds] or [self.extent]
         return {v: x for v, x in zip(listed(self.call.results), extents, strict=True) if v is not None}
 
     @property
     def results(self) -> list[Variable]:
-        """The variables that it makes."""
+        """The variables that it computes."""
         return [*self.made]
 
 
 @dataclass(eq=False, slots=True)
 class Plan:
-    """Steps in their order, and which results are written to memory: others exist for a few rows at a time.
+    """Steps in order, and which results are written to memory: others exist for a few rows at a time.
 
-    A step that reduces all elements makes a number for each row; ``totals`` are the calls that reduce these.
+    A step that reduces all elements computes one number per row; ``totals`` are the calls that reduce these.
     """
 
     space: Space
@@ -158,7 +158,7 @@ class Plan:
 
     @property
     def bytes_apart(self) -> int:
-        """The bytes that its calls would read and write one by one."""
+        """The bytes that its calls would read and write separately."""
         found = 0
         for step in self.steps:
             found += sum(self._bytes(x.extent) for x in step.operands if isinstance(x, Operand))
@@ -171,11 +171,11 @@ class Plan:
         return count[extent] * space.dtype.itemsize
 
 
-#: A backend's function from a plan to a function of its inputs that returns its outputs; None if it has none. The calls
-#: are the attribute ``made`` of the latter, and if it raises an error, ``failed`` may name one.
+#: Compiles a plan to a function from its inputs to its outputs, or returns None. The function's attribute ``made`` has
+#: the calls; if it raises an error, ``failed`` may be the call that did.
 Compile = Callable[[Plan], Callable[..., list[Any]] | None]
-#: A function from an element-wise operation and a dtype to whether such a plan may have it. Plans of 16-bit floats have
-#: element-wise calls alone; the backend rounds after each call, as the calls do by themselves.
+#: Whether plans of a dtype may have an operation. Plans of 16-bit floats have only element-wise calls; the backend
+#: rounds after each call, as separate calls do.
 Knows = Callable[[str, DType], bool]
 
 

@@ -1,4 +1,4 @@
-"""Variances of rows and columns as sums, which passes compute beside what they read."""
+"""Variances of rows and columns as sums, which passes compute along with other calls on the same elements."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from backburn.programs.fusion.partition import FUSABLE, OF_ROWS, may_have_rows
 from backburn.programs.fusion.plan import ALONG_ROWS, Space, axes_of
 from backburn.programs.ir import Call, Program, Variable, arguments, ordered, variables_in
 
-#: The distance from 1 to the next number, by the bits of a float.
+#: The distance from 1 to the next float, by bits of the dtype.
 EPSILONS = {32: 2.0**-23, 64: 2.0**-52}
 
 
 def expand_variances(program: Program, k: Any) -> list[Call]:
-    """A program of calls of ``k`` in which variances are made of sums, if the elements or the means are made, too.
+    """A program of calls of ``k`` that computes variances from sums, if it computes their elements or means, too.
 
-    They are the mean of the squares of ``x - mean``, less the square of the mean of ``x - mean``, which is the rounding
-    error of the mean: no digits are lost where that is far from 0. Of equal elements nothing is left of it but rounding
-    errors: the variance is 0 then. Standard deviations are roots of variances.
+    A variance is the mean of the squares of ``x - mean``, less the square of the mean of ``x - mean``, which is the
+    rounding error of the mean: no digits are lost if the mean is far from 0. Where only rounding errors remain, as for
+    equal elements, the variance is 0. Standard deviations are roots of variances.
     """
     makers = program.makers()
     found: list[Call] = []
@@ -38,7 +38,7 @@ def expand_variances(program: Program, k: Any) -> list[Call]:
 
 
 def _is_mean(call: Call) -> bool:
-    """Whether a call makes means that broadcast to what they are of."""
+    """Whether a call computes means that broadcast to its operand."""
     return (
         call.operation == "mean"
         and isinstance(call.results, Variable)
@@ -54,7 +54,7 @@ def _is_difference(call: Call) -> bool:
 
 
 def _pays(call: Call, makers: dict[Variable, Call], means: dict[Any, Call]) -> bool:
-    """Whether a variance is of rows or columns of what a pass makes or reads anyway."""
+    """Whether a variance is of rows or columns that a pass computes or reads anyway."""
     x, _, correction, _ = arguments(call)
     if not isinstance(x, Variable) or not x.dtype.is_floating or x.dtype.bits < 32 or len(x.shape) < 2:
         return False
@@ -83,7 +83,7 @@ class _Expansion:
         return made
 
     def calls(self, means: dict[Any, Call], centres: dict[tuple[Any, ...], Call]) -> list[Call]:
-        """The calls; ``means`` and differences, ``centres``, are those that are there already."""
+        """The calls; they use the existing ``means`` and differences, ``centres``."""
         call = self._call
         x, _, correction, keepdims = arguments(call)
         axes, result = axes_of(call), call.results

@@ -1,8 +1,8 @@
-"""Rectifiers beside products and pools: ``relu`` and its gradient, on fewer elements or without a pass of their own.
+"""Rectifiers next to products and pools: ``relu`` and its gradient, on fewer elements or without a separate pass.
 
-A backend may have functions that make such a pass on the results of a product or a convolution while they are in a
-cache. The gradient of a rectifier before a max pool is
-taken before the pool's own, on fewer elements: a value of the pool is above 0 where the element that it came from is.
+A backend may have functions that apply them to the results of a product or a convolution while these are in cache. The
+gradient of a rectifier before a max pool is computed before that of the pool, on fewer elements: a value of the pool is
+above 0 where the element that it came from is.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from backburn.programs.ir import Call, Program, Variable, arguments
 EPILOGUE = "epilogue"
 
 
-#: A function of a backend, a call and the name of a pass over its result: the function that makes both, or None. The
-#: pass is the operation ``relu``, or ``relu_backward``, whose second operand comes before those of the call.
+#: From a backend, a call and the name of a pass over its result: the function that computes both, or None. The pass is
+#: the operation ``relu``, or ``relu_backward``, whose second operand comes before those of the call.
 WithEpilogue = Callable[[Any, Call, str], Callable[..., Any] | None]
 
 
 def join_epilogues(program: Program, k: Any, with_epilogue: WithEpilogue) -> list[Call]:
-    """A program of calls of ``k`` in which passes are made by the calls whose results nothing else reads."""
+    """A program of calls of ``k`` in which calls also compute such passes, if nothing else reads their results."""
     calls, makers, uses = program.calls, program.makers(), program.uses()
     made: set[int] = set()
     joined: dict[int, Call] = {}
@@ -51,7 +51,7 @@ def mask_before_pools(program: Program, k: Any) -> list[Call]:
         return calls
     makers, uses = program.makers(), program.uses()
     replaced: dict[int, list[Call]] = {}
-    #: By the variable of a masked gradient, that of the pool's values.
+    #: The masked gradients of pools' values, by the masked gradients of the pools' operands.
     small: dict[Variable, Variable] = {}
     for call in calls:
         if call.operation == "relu_backward" and (found := _spread(call, makers, uses)) is not None:
@@ -59,7 +59,7 @@ def mask_before_pools(program: Program, k: Any) -> list[Call]:
             grad = spread.operands[0]
             view = program.variable(grad.shape, values.dtype)
             masked = small[call.results] = program.variable(grad.shape, grad.dtype)
-            last = [*views, spread][0]  # the call before the mask, which has its result now
+            last = [*views, spread][0]  # the call before the mask, which now computes its result
             replaced[id(call)] = []
             replaced[id(last)] = [replace(last, results=call.results)]
             [after] = replaced.get(id(spread), [spread])
@@ -106,5 +106,5 @@ def _spread(
 
 
 def _maker(x: Any, makers: Mapping[Variable, Call]) -> Call | None:
-    """The call that makes an operand; None for what was given, or is known."""
+    """The call that computes an operand; None for inputs and constants."""
     return makers.get(x) if x.__class__ is Variable else None

@@ -1,7 +1,7 @@
-"""Updates: the calls at the end of a program whose results are the new state, for backends that write over the old one.
+"""Updates: the calls at the end of a program that compute the new state, for backends that overwrite the old one.
 
-Such a backend makes them in the state's own memory, all at once, after every other call of the replay. For any other
-backend they stay calls like the rest, with new memory for their results.
+Such a backend runs them in the state's memory, together, after all other calls of the replay. For other backends they
+stay ordinary calls, with new memory for their results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backburn.programs.ir import Call, Program, Variable, arguments, listed, var
 
 
 class Place(NamedTuple):
-    """A part of the state, by its number, as an operand of an update that may write over it."""
+    """A part of the state, by its number, as an operand of an update that may overwrite it."""
 
     number: int
 
@@ -26,7 +26,7 @@ class Update:
     """A call of an optimizer's step, or of an element-wise formula, whose results nothing else in the program reads."""
 
     call: Call
-    #: The call's operands, with a :class:`Place` for each part of the state that this call alone reads for an update.
+    #: The call's operands, with a :class:`Place` for each part of the state that only this call reads for an update.
     operands: list[Any]
     #: The place of each result whose old value is such an operand; else None.
     places: list[int | None]
@@ -41,34 +41,34 @@ class Update:
 
 
 class InPlaceUpdates(Protocol):
-    """The updates of a program, made by a backend in the memory of the state."""
+    """The updates of a program, which a backend runs in the memory of the state."""
 
-    #: One number: not 0 once :meth:`run` has written since :meth:`begin`. It is set in the same moment.
+    #: One number, nonzero once :meth:`run` has written since :meth:`begin`: no interrupt comes between the two.
     done: Sequence[int]
 
     @abstractmethod
     def begin(self, state: Sequence[Any], owned: Sequence[bool], held: Sequence[int]) -> None:
-        """Prepare a replay that leaves this state.
+        """Prepare a replay that replaces this state.
 
-        A part may be written over if it is ``owned`` (an earlier replay allocated it for an update of this program)
-        and, beside ``state``, only those ``held`` references to it exist, which follow the state: whoever has to see
-        its values afterwards holds another.
+        A part may be overwritten if it is ``owned`` (an earlier replay allocated it for an update of this program) and
+        only ``state`` and ``held`` other references refer to it, which follow the state: anything that needs its old
+        values holds another reference.
         """
 
     @abstractmethod
     def prepare(self, number: int, operands: Sequence[Any], attributes: dict[str, Any]) -> Sequence[tuple[Any, bool]]:
         """The results of an update, each with whether it is owned; :meth:`run` writes those that are.
 
-        All that can fail happens here, and nothing of the state is written.
+        Anything that can fail happens here; the state is not written.
         """
 
     @abstractmethod
     def run(self) -> None:
-        """Write all that has been prepared. An interrupt comes before or after that, and :attr:`done` tells which."""
+        """Write all that was prepared. An interrupt comes before or after that; :attr:`done` tells which."""
 
 
 class Donated:
-    """The attribute ``donate`` of a recorded call: true in a replay that may write over the operand's memory."""
+    """The attribute ``donate`` of a recorded call: true in a replay that may overwrite the operand's memory."""
 
     __slots__ = ("is_free",)
 
@@ -80,7 +80,7 @@ class Donated:
 
 
 def donated_parts(program: Program) -> list[tuple[int, Donated]]:
-    """The parts of the state that a call with ``donate`` writes anew and nothing else reads, by number."""
+    """The parts of the state, by number, that a call with ``donate`` replaces and nothing else reads."""
     results, kept = program.results, Counter(program.returned)
     reads = program.uses() - kept
     numbers = {v: i for i, v in enumerate(program.state)}
@@ -100,7 +100,7 @@ STEPS: dict[str, tuple[int, ...]] = {"sgd_steps": (0, 2), "adam_steps": (0, 2, 3
 
 
 def split_updates(program: Program, stays: Callable[[Call], bool]) -> tuple[list[Call], list[Update]]:
-    """The calls that stay, among them those for which ``stays`` is true, and the updates, which may all come after."""
+    """The calls that stay, including those for which ``stays`` is true, and the updates, which may all come after."""
     calls, state, results, constants = program.calls, program.state, program.results, program.constants
     places, new = {v: i for i, v in enumerate(state)}, results[0]
     reads = Counter(v for call in calls for v in call.reads)
@@ -116,7 +116,7 @@ def split_updates(program: Program, stays: Callable[[Call], bool]) -> tuple[list
         and any(v in after for v in call.writes)
         and not stays(call)
     ]
-    # One part may be an operand twice: what is read second would be new already.
+    # One part may be an operand twice: the second read would see the new value.
     mentions = Counter(v for call in last for v in variables_in([call.operands, [*call.attributes.values()]]))
     kept = Counter(program.returned)
     makers = {call.results: call for call in calls if call.operation == "take_backward"}
@@ -147,7 +147,7 @@ def split_updates(program: Program, stays: Callable[[Call], bool]) -> tuple[list
 
 
 def _pairs(call: Call, state: Sequence[Variable], after: dict[Any, int]) -> list[tuple[Any, Any]]:
-    """Each result of a call that may be an update, and the operand that it renews; None for one that is none."""
+    """Each result of a call that may be an update, and the operand that it renews, or None."""
     results = listed(call.results)
     if call.operation == "fuse":
         olds = [None if made not in after else state[after[made]] for made in results]
@@ -159,7 +159,7 @@ def _pairs(call: Call, state: Sequence[Variable], after: dict[Any, int]) -> list
 
 
 def _replaced(value: Any, others: dict[Variable, Any]) -> Any:
-    """An operand with others in the places of some variables."""
+    """An operand with some variables replaced."""
     if isinstance(value, list):
         return [_replaced(x, others) for x in value]
     return others.get(value, value) if isinstance(value, Variable) else value

@@ -1,6 +1,6 @@
-"""Products of a loop's steps as one product, of rows that are stacked: with one weight, or summed over the steps.
+"""Matrix products of a loop's steps as one product of stacked rows: with one weight, or summed over the steps.
 
-A loop of cells makes a small product at each step, and its gradient a sum of as many. One large product reads the
+A loop of cells computes a small product at each step, and its gradient a sum of as many. One large product reads the
 weight once, writes the sum once, and has enough rows for threads and vectors. Rows are the same up to rounding; a sum
 over steps is rounded once for all of them.
 """
@@ -17,7 +17,7 @@ from backburn.programs.ir import Call, Number, Program, Variable, arguments, lis
 
 #: The fewest products that are joined, and the most multiplications of one of them: larger ones gain nothing.
 FEWEST, MOST_MULTIPLICATIONS = 4, 1 << 24
-#: The most elements of the operands and the result of a joined product, which all exist at one time.
+#: The most elements of the operands and the result of a joined product, which are all in memory at once.
 MOST_ELEMENTS = 1 << 22
 
 
@@ -75,7 +75,7 @@ class _Joining:
             self._put_sum(root, *sums[root], parts)
 
     def _terms(self, root: Call, inside: set[Variable]) -> tuple[list[Any], list[Variable]]:
-        """The terms of a sum, and the sums that its additions make, the last of which is the whole; in their order."""
+        """The terms of a sum, and its partial sums up to the whole, in order."""
         terms: list[Any] = []
         partial: list[Variable] = [root.results]
         left: list[Any] = [*root.operands]
@@ -101,7 +101,7 @@ class _Joining:
         return tuple((x.shape[1:], str(x.dtype)) for x in operands)
 
     def _stackable(self, call: Call) -> list[Any] | None:
-        """The operands over whose rows, their first axis, a call sums; None for other calls."""
+        """The operands of a call that sums over their first axis, the rows; None for other calls."""
         if call.operation == "linear_weight_backward":
             return call.operands
         if call.operation == "sum":
@@ -116,7 +116,7 @@ class _Joining:
         return [arguments(turned)[0], y] if [*arguments(turned)[1]] == [1, 0] else None
 
     def _sum_of(self, calls: list[Call], operation: str) -> Call | None:
-        """The call that makes the sums of the results of others; None for sums of rows that nothing else stacks."""
+        """The call that computes the sum of the results of others; None for sums of rows that nothing else stacks."""
         k, first = self._k, calls[0]
         parts = [*zip(*(self._stackable(call) or () for call in calls), strict=True)]
         if operation == "sum":
@@ -138,7 +138,7 @@ class _Joining:
     def _put_sum(
         self, root: Variable, terms: list[Any], partial: list[Variable], joined: list[tuple[set[Variable], Variable]]
     ) -> None:
-        """Replace the additions of a sum by those of its joined terms, and of the others in their order."""
+        """Replace the additions of a sum by those of its joined terms, then of the others in order."""
         gone = {v for members, _ in joined for v in members}
         news = [*(v for _, v in joined), *(x for x in terms if not isinstance(x, Variable) or x not in gone)]
         for v in partial:
@@ -149,7 +149,7 @@ class _Joining:
             self._add(replace(made, results=results if isinstance(made.results, list) else root))
             return
         total = news[0]
-        # Of as many terms as are left, each was there before that many of the last sums.
+        # The last partial sums are kept: each was computed after the terms that it needs here.
         for x, made_here in zip(news[1:], partial[1 - len(news) :], strict=True):
             self._add(Call("add", self._k.add, [total, x], {}, made_here))
             total = made_here
@@ -157,10 +157,10 @@ class _Joining:
     # ---- products with one weight ----
 
     def join_rows(self) -> None:
-        """Compute products of several left operands with one matrix, none of which needs another, as one each.
+        """Compute independent products of several left operands with one matrix as one product.
 
-        Products with as many others before them do not need each other, and groups of such products no group in a
-        circle; nor do those with as many after them.
+        Products at the same depth of the graph of dependencies are independent, and grouping them creates no cycles;
+        depth is counted first from the inputs, then from the outputs.
         """
         for turned in (False, True):
             groups: dict[Hashable, list[Call]] = defaultdict(list)
@@ -179,7 +179,7 @@ class _Joining:
                         self._join_rows(part)
 
     def _row_key(self, call: Call) -> Hashable:
-        """Properties shared by products that may be one; None for other calls."""
+        """Properties shared by products that may be joined; None for other calls."""
         if call.operation not in ("linear", "matmul") or call.attributes:
             return None
         x, weight, *bias = call.operands
@@ -204,7 +204,7 @@ class _Joining:
     # ---- calls ----
 
     def _stack(self, parts: Sequence[Any]) -> Any:
-        """The operands above one another: a constant, if all of them are."""
+        """The concatenated rows of operands: a constant, if all of them are."""
         key = tuple(map(id, parts))
         if (found := self._stacked.get(key)) is None:
             if not variables_in(parts):
@@ -238,7 +238,7 @@ def _are_alike(x: Any, y: Variable) -> bool:
 
 
 def _is_wide_float(x: Any, k: Any) -> bool:
-    """Whether an operand is a float tensor of 32 or 64 bits: sums of smaller ones might overflow by the way."""
+    """Whether an operand is a float tensor of 32 or 64 bits: partial sums of smaller ones might overflow."""
     if isinstance(x, Number) or not hasattr(x, "shape"):
         return False
     dtype = x.dtype if isinstance(x, Variable) else k.dtype(x)
@@ -246,7 +246,7 @@ def _is_wide_float(x: Any, k: Any) -> bool:
 
 
 def _portions(members: list[Call], elements: Callable[[Call], int]) -> Iterator[list[Call]]:
-    """Members in order, in parts of at most so many elements."""
+    """Members in order, in parts of at most :data:`MOST_ELEMENTS` elements."""
     part: list[Call] = []
     size = 0
     for member in members:

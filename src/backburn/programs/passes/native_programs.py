@@ -1,4 +1,4 @@
-"""Native programs: calls that follow one another, and that a backend makes in one call without Python."""
+"""Native programs: consecutive calls that a backend runs as one, without Python."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from backburn.programs.ir import Call, Number, Program, Variable, variables_in
 #: The operation of a call that is a native program.
 NATIVE_PROGRAM = "native program"
 
-#: The fewest calls, views not counted, for which one pays: it has to find the addresses of what it is given.
+#: The fewest calls, views not counted, for which one pays off: it has to look up the addresses of its operands.
 FEWEST = 4
 
 
 class ProgramCompiler(Protocol):
-    """Makes native programs of the calls of one program."""
+    """Compiles calls of a program to native programs."""
 
     @abstractmethod
     def calls_saved(self, call: Call) -> int | None:
-        """How many calls fewer there are if this one is in a native program, 0 for a view; None if it cannot be."""
+        """Calls saved by adding this one to a native program, 0 for a view; None if it cannot be added."""
 
     @abstractmethod
     def native_program(
         self, calls: Sequence[Call], given: Sequence[Variable | Number], results: Sequence[Variable]
     ) -> Callable[..., Sequence[Any]]:
-        """A function of the primitives and numbers ``given`` that makes calls for which :meth:`calls_saved` was asked.
+        """A function of the primitives and numbers ``given`` that runs calls known to :meth:`calls_saved`.
 
-        It returns these results of theirs. Its attribute ``made`` has the calls; if it raises an error, an attribute
+        It returns their ``results``. Its attribute ``made`` has the calls; if it raises an error, an attribute
         ``failed`` may name the call.
         """
 
@@ -56,7 +56,7 @@ def compile_calls(program: Program, k: Any, compiler: ProgramCompiler) -> list[C
         if saved is None:
             end_run(i)
             found.append(call)
-            program.notes.setdefault(call, "not native: the backend has none for the operation, the dtype or the size")
+            program.notes.setdefault(call, "not native: the backend has no code for the operation, dtype or size")
         else:
             run.append((call, saved))
     end_run(len(calls))
@@ -66,13 +66,13 @@ def compile_calls(program: Program, k: Any, compiler: ProgramCompiler) -> list[C
 def _compiled(
     run: list[tuple[Call, int]], end: int, last_reads: dict[Variable, int], compiler: ProgramCompiler
 ) -> list[Call]:
-    """A run of calls that ends before the call with that number, as a native program."""
+    """A run of calls that ends before call number ``end``, as a native program."""
     made: set[Variable] = set()
     before, calls, results = [], [], []
     for call, saved in run:
         written = variables_in((call.results,))
         needed = [v for v in written if last_reads.get(v, -1) >= end]
-        # A view of what is given, which others need too, is made before: the native program would have to copy it.
+        # A view of an operand that later calls need is taken before: the native program would have to copy it.
         if needed and not saved and made.isdisjoint(call.reads):
             before.append(call)
             continue

@@ -1,7 +1,7 @@
-"""Element-wise calls on a stack of a loop's results, made on its parts where these are computed.
+"""Element-wise calls on a stack of a loop's results, moved to where its parts are computed.
 
-A loop keeps its results in a stack, of which a loss is a sum; the gradient of the loss is cut into parts again, which
-the loop backwards reads. Each pass over the whole stack goes through memory; a part is still in a cache.
+A loop stacks its results, a loss sums over the stack, and the gradient of the loss is split into parts again for the
+backward loop. A pass over the whole stack reads it from memory; a part is still in cache.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ FEWEST, MOST_ELEMENTS = 4, 1 << 14
 
 
 class _Stack(NamedTuple):
-    """The parts of a value along its first axis, by where each starts, and the parts of the stack that they are of."""
+    """The parts of a value along its first axis, by their starts, and those of the stack that it is computed from."""
 
     parts: dict[int, Variable]
     bases: dict[int, Variable]
 
 
 def split_stacks(program: Program, k: Any, is_native: Callable[[Call], bool]) -> list[Call]:
-    """A program of calls of ``k`` in which element-wise calls on stacks are made on the parts, if these are native."""
+    """A program of calls of ``k`` in which element-wise calls on stacks are calls on the parts, if these are native."""
     stacks = {call.results: made for call in program.calls if (made := _stack(call)) is not None}
     return _Splitting(program, k, stacks).split(is_native) if stacks else program.calls
 
 
 def _stack(call: Call) -> _Stack | None:
-    """The parts of a stack or a concatenation that a call makes; None for another call, and for single numbers."""
+    """The parts of the stack or concatenation that a call computes; None for other calls, and for scalars."""
     if call.operation not in ("stack", "concat"):
         return None
     parts, axis = arguments(call)
@@ -64,7 +64,7 @@ class _Splitting:
         self._makers = program.makers()
         self._readers = program.users()
         self._returned = {*program.returned}
-        #: What is made as soon as a value is there.
+        #: The values to compute right after another.
         self._next: dict[Variable, list[Variable]] = defaultdict(list)
 
     def split(self, is_native: Callable[[Call], bool]) -> list[Call]:
@@ -121,7 +121,7 @@ class _Splitting:
             splits = stay
 
     def _is_operand(self, x: Any, result: Variable, stack: _Stack, stacks: dict[Variable, _Stack]) -> bool:
-        """Whether an operand of an element-wise call on a stack can be cut alike, or needs no cut."""
+        """Whether an operand of an element-wise call on a stack can be split alike, or need not be."""
         if isinstance(x, Variable) and x in stacks:
             sizes = ([(start, part.shape) for start, part in s.bases.items()] for s in (stacks[x], stack))
             return (x.shape, x.dtype) == (result.shape, result.dtype) and next(sizes) == next(sizes)
@@ -172,7 +172,7 @@ class _Splitting:
         return _Stack(parts, like.bases)
 
     def _sum(self, call: Call, stack: _Stack) -> None:
-        """Sum the parts' sums, each of which is computed when the part is there."""
+        """Sum the parts' sums, each of which is computed right after the part."""
         k, result = self._k, call.results
         sums = []
         for start, part in stack.parts.items():
