@@ -164,18 +164,18 @@ def read(subscripts: str, shapes: tuple[Shape, ...]) -> Plan:
     for place, symbol in text.symbols():
         if symbol == "->":
             if arrow is not None:
-                text.refuse(place, "there is one arrow at most")
+                text.refuse(place, "only one arrow is allowed")
             arrow = place
             parts.append([])
         elif symbol == ",":
             if arrow is not None:
-                text.refuse(place, "there is one result")
+                text.refuse(place, "only one result is allowed")
             if len(parts) >= len(shapes):
                 text.refuse(place, f"the subscripts name more operands than the {len(shapes)} that are given")
             parts.append([])
         else:
             if symbol == ELLIPSIS and any(s == ELLIPSIS for _, s in parts[-1]):
-                text.refuse(place, "there is one ellipsis at most for an operand")
+                text.refuse(place, "only one ellipsis is allowed for each operand")
             parts[-1].append((place, symbol))
     inputs = parts if arrow is None else parts[:-1]
     if len(inputs) != len(shapes):

@@ -77,7 +77,7 @@ def operand(name: str, value: Any, among: Sequence[Any]) -> Any:
         if value is None and name in ("equal", "not_equal"):
             hint = "write 'x is None' to test for None"
         elif isinstance(value, Opaque):
-            hint = f"the body of an operation has primitives, for which it writes k.{name}(...)"
+            hint = f"the body of an operation receives primitives: write k.{name}(...)"
         words = ", ".join(describe((x,)) or "None" for x in among)
         raise DTypeError(f"{name}: takes tensors and Python numbers, not {type_name(value)}; {hint}. Operands: {words}")
     return scalar

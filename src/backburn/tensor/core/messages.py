@@ -81,7 +81,7 @@ def _format_option(name: str, option: str, value: Any) -> str:
 def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], cause: Exception) -> NoReturn:
     """Raise an error of backburn for a failed call, with the message of its shape rule, else of the backend.
 
-    The backend's error becomes the cause. Other exceptions, such as an interrupt, are raised as they are.
+    The backend's error becomes the cause. Other exceptions, such as an interrupt, are raised unchanged.
     """
     where = f" Operands: {describe(operands)}." if operands else ""
     entry = OPERATIONS[name]

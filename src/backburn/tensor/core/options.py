@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def number(name: str, option: str, value: Any, *, of: Sequence[Any] = ()) -> float:
-    """An option that is a Python number; tensors are refused, because their gradient would be lost.
+    """An option that is a Python number; tensors are rejected, because their gradient would be lost.
 
     ``of`` are the operands of the call, for the error message, here and in the other functions.
     """
