@@ -266,7 +266,7 @@ def _text(folder: Path, name: str, required: bool = False) -> str:
         if required:
             raise FileFormatError(
                 f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json: "
-                "copy it from the folder of the model that this one was made of"
+                "copy it from the folder of the model that this one was made from"
             )
         return ""
     try:

@@ -63,7 +63,7 @@ def positive(name: str, value: int | None) -> int | None:
 
 
 def place_of(model: Any) -> Place:
-    """The place of a model. Raises :class:`GraphError` if it has nothing that can be trained."""
+    """The :class:`Place` of a model. Raises :class:`GraphError` if it has nothing that can be trained."""
     place = Place.of(model)
     if not is_autodiff(place.backend):
         spec = place.backend.spec
