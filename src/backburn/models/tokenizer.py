@@ -219,7 +219,7 @@ def _differing(config: Mapping[str, Any], text: str) -> list[str]:
 
 
 def _parts(table: Any, kind: str) -> list[dict[str, Any]]:
-    """The parts of a kind in a normalizer or a pre-tokenizer, which may be a sequence of them."""
+    """The parts of type ``kind`` in a normalizer or a pre-tokenizer, which may be a sequence of parts."""
     if not isinstance(table, dict):
         return []
     inner = [x for key in ("normalizers", "pretokenizers") for x in table.get(key) or () if isinstance(x, dict)]

@@ -86,7 +86,7 @@ def modules_of(model: Any) -> list[Any]:
 
 
 def has_kind(callbacks: Sequence[Callback], kind: type[Callback]) -> bool:
-    """Whether a callback of a kind is among those given."""
+    """Whether one of ``callbacks`` is of type ``kind``."""
     return any(isinstance(callback, kind) for callback in callbacks)
 
 
