@@ -153,7 +153,7 @@ def test_bombs_are_refused_before_they_go_off(tmp_path: Path) -> None:
         "nothing left": (b"\x80\x02.", "damaged pickle"),
         "a mark for a value": (b"\x80\x02(.", "damaged pickle"),
         "no mark": (b"\x80\x02Nt.", "damaged pickle"),
-        "a name of a million letters": (b"\x80\x02}" + files.opcodes("a" * 1_000_000) + b"Ns.", "of too long names"),
+        "a name of a million letters": (b"\x80\x02}" + files.opcodes("a" * 1_000_000) + b"Ns.", "too long names"),
     }  # fmt: skip
     for code, words in bombs.values():
         for wrap in (files.torch_bytes, files.legacy_torch_bytes):
