@@ -712,7 +712,7 @@ def test_prelu_learns_its_slopes() -> None:
         nn.Pad(1)(normal(2, 4))
     with pytest.raises(ArgumentError, match=r"Pad: mode is one of 'constant', 'reflect', 'symmetric', .*, not 'zero'"):
         nn.Pad(1, "zero")
-    with pytest.raises(ArgumentError, match=r"Pad: mode is one of .*, not 'replicate'; 'edge' is that$"):
+    with pytest.raises(ArgumentError, match=r"Pad: mode is one of .*, not 'replicate'; use 'edge'$"):
         nn.Pad(1, "replicate")
     with pytest.raises(ShapeError, match="Unflatten: "):
         nn.Unflatten(1, (2, 3))(normal(2, 4))
