@@ -15,7 +15,7 @@ from backburn.tensor.core.options import bounded
 
 @dataclass(frozen=True)
 class Distortion:
-    """The largest distortion of each kind; distortions are uniformly distributed between minus and plus it.
+    """The largest distortion of each kind; distortions are uniformly distributed between minus and plus that.
 
     ``rotation`` is in degrees, ``scale`` the logarithm of the factor of each axis, ``shear`` the slope by which rows
     are shifted against each other, ``shift`` in pixels.

@@ -24,12 +24,12 @@ def hold_out(*arrays: NDArray[Any], parts: int = 5, seed: int | None = None) -> 
 def hold_out(*arrays: Any, parts: int = 5, seed: int | None = None) -> tuple[Any, Any]: ...
 @explained
 def hold_out(*arrays: Any, parts: int = 5, seed: int | None = None) -> tuple[Any, Any]:
-    """Split data of one length into a training set and the last of ``parts`` equal parts, which is held out.
+    """Split data of equal length into a training set and the last of ``parts`` equal parts, which is held out.
 
     Data are what :func:`batches` takes, and both results have their structure. Where the length is not a multiple of
     ``parts``, the held-out part is rounded up: of 1,797 images it has 360. The results are views. With a ``seed`` the
     elements are drawn at random instead, and copied: for data that are sorted by class. Raises :class:`ShapeError` for
-    arrays of several lengths, :class:`ArgumentError` for less than two parts or fewer elements than parts.
+    arrays of different lengths, :class:`ArgumentError` for less than two parts or fewer elements than parts.
 
         >>> kept, held_out = hold_out(np.arange(11))
         >>> kept[0], held_out[0]
@@ -72,7 +72,7 @@ def batches(
 def batches(
     *arrays: Any, batch_size: int, seed: int | None = None, epoch: int = 0, drop_last: bool = False
 ) -> Batches[Any]:
-    """Iterate over data of one length in batches of ``batch_size`` elements.
+    """Iterate over data of equal length in batches of ``batch_size`` elements.
 
     Data are several arrays, which give tuples of arrays; or one dict, named tuple or dataclass of arrays, nested or
     not, which gives batches of its structure; or a data frame of pandas, polars or pyarrow, which gives dicts of
@@ -86,7 +86,7 @@ def batches(
     is computed a block at a time, and takes no memory.
 
     The result can be iterated over again, in the same order, and ``len`` is its number of batches. Its iterator has
-    ``get_state`` and ``set_state``. Raises :class:`ShapeError` for arrays of several lengths, :class:`DTypeError` for
+    ``get_state`` and ``set_state``. Raises :class:`ShapeError` for arrays of different lengths, :class:`DTypeError` for
     lists and :class:`ArgumentError` for a batch size below 1.
 
         >>> for x, y in batches(np.arange(5), np.arange(5) ** 2, batch_size=2):

@@ -57,7 +57,7 @@ def read_attribute(model: Model, attribute: Any, most: int) -> Any:
         return read_sparse(model, attribute.sparse_tensor, most)
     if kind == TYPE:
         return TypeAttribute(attribute.tp)
-    raise Unsupported(f"the attribute {printable(attribute.name)} has a kind ({kind}) that no operator here has")
+    raise Unsupported(f"the attribute {printable(attribute.name)} has a type ({kind}) that no operator here takes")
 
 
 def _text(data: bytes, name: str) -> str:
