@@ -120,7 +120,9 @@ def test_two_backends_of_one_spec_are_told_by_their_classes() -> None:
 
     for here, there in ((Nameless(), BASE), (BASE, Nameless()), (bb.Autodiff(Nameless()), bb.Autodiff(BASE))):
         assert here != there
-        with pytest.raises(BackendMismatchError, match=r"go by one spec, 'numpy' \(Nameless and NumpyBackend\)"):
+        with pytest.raises(
+            BackendMismatchError, match=r"backends with the same spec, 'numpy' \(Nameless and NumpyBackend\)"
+        ):
             bb.add(bb.ones(2, backend=here), bb.ones(2, backend=there))
 
 

@@ -40,7 +40,7 @@ WRITTEN: list[tuple[Callable[[Any], Any], str]] = [
     (np.sum, "np.sum: .*write k.sum(x)"),
     (np.add.reduce, "np.add.reduce: .*write k.sum(x)"),
     (lambda x: np.concatenate([x, x]), "np.concatenate: .*write k.concat(tensors)"),
-    (bb.sin, "primitives, for which it writes k.sin(...)"),
+    (bb.sin, "primitives: write k.sin(...)"),
 ]
 
 

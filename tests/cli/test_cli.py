@@ -203,11 +203,11 @@ def test_a_run_is_not_overwritten_without_being_told(run, config: Path, tmp_path
     before = model.read_bytes()
     status, out, err = run("train", config, "--seed", 5)
     assert (status, out) == (2, "")
-    assert "has a run in it already: " in err
+    assert "already has a run: " in err
     assert all(option in err for option in ("--resume", "--overwrite", "--out"))
     assert model.read_bytes() == before
     model.unlink()  # what could be resumed is kept, too
-    assert "has a run in it already: " in run("train", config, "--seed", 5)[2]
+    assert "already has a run: " in run("train", config, "--seed", 5)[2]
     assert run("train", config, "--seed", 5, "--overwrite")[0] == 0
     assert model.exists()
     with pytest.raises(SystemExit):
@@ -236,7 +236,7 @@ def test_a_signal_keeps_the_last_step(config: Path, tmp_path: Path, run, number:
         _, err = process.communicate(timeout=60)
         assert process.returncode == status
     found = re.search(
-        r"interrupted in epoch (\d+) of 100000, after step (\d+): the run is in (.*); go on with\n    (.*)\n", err
+        r"interrupted in epoch (\d+) of 100000, after step (\d+): the run is in (.*); continue with\n    (.*)\n", err
     )
     assert found, err
     assert int(found[1]) >= 4

@@ -30,7 +30,7 @@ def test_commands_of_backburn_and_programs() -> None:
     ]
     assert command_of(["python", "program.py", "-n"], known) == [sys.executable, "program.py", "-n"]
     assert command_of(["--", sys.executable, "train"], known) == [sys.executable, "train"]
-    with pytest.raises(ArgumentError, match="what is to be run is missing"):
+    with pytest.raises(ArgumentError, match="name a command to run"):
         command_of([], known)
     with pytest.raises(ArgumentError, match="a launched process launches no other"):
         command_of(["launch", "-n", "2", "info"], known)
@@ -62,7 +62,7 @@ def test_the_status_is_that_of_a_rank_that_fails() -> None:
     ("arguments", "message"),
     [
         (["-n", "0", "info"], "-n is a number of processes, at least 1, not 0"),
-        (["-n", "2"], "what is to be run is missing"),
+        (["-n", "2"], "name a command to run"),
         (["-n", "2", "--mpiexec", "/no/mpiexec", "info"], "/no/mpiexec is not a program"),
     ],
 )

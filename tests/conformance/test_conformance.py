@@ -151,7 +151,7 @@ def test_quick_sees_a_backend_that_says_wrong_things_of_itself() -> None:
     ("declared", "told"),
     [
         (["float32"], "capabilities is a Capabilities, not list"),
-        (Capabilities({"float32": frozenset({"storage"})}), "'float32' is none: as_dtype"),  # type: ignore[dict-item]
+        (Capabilities({"float32": frozenset({"storage"})}), r"as_dtype\(.*\), not 'float32'"),  # type: ignore[dict-item]
     ],
 )
 def test_a_backend_that_declares_no_dtypes_is_told_so(declared: Any, told: str) -> None:
@@ -463,7 +463,7 @@ def test_a_star_stands_for_anything_in_a_pattern_and_must_match(pattern: str, fa
     [
         ("add-float32-value-0\n", "line 1: expected 'ID: reason'"),
         ("# a comment\n\nadd: wrong\n", "line 3: 'add' is not of the form"),
-        ("add-any-value-0: a\nadd-any-value-0: b\n", "line 2: add-any-value-0 stands there twice"),
+        ("add-any-value-0: a\nadd-any-value-0: b\n", "line 2: add-any-value-0 is repeated"),
         ("add-float32-value-0:\n", "line 1: expected 'ID: reason'"),
         ("add-float32-value-one: wrong\n", "line 1: 'add-float32-value-one' is not of the form"),
         ("sum-[ab]*: wrong\n", "line 1: 'sum-[ab]*' is not of the form"),
@@ -490,8 +490,8 @@ def test_a_malformed_file_of_expected_failures_is_refused_by_its_line(lines: str
         (["quantum"], "no backend is called 'quantum'"),
         (["numpy(("], ""),
         (["no_such_module:Backend"], "could not be imported (ModuleNotFoundError"),
-        (["backburn_numpy:Nothing"], "could not be made (AttributeError"),
-        (["faulty_backend:failing"], "could not be made (RuntimeError: no licence)"),
+        (["backburn_numpy:Nothing"], "could not be created (AttributeError"),
+        (["faulty_backend:failing"], "could not be created (RuntimeError: no licence)"),
         (["faulty_backend:Half"], "    sum(x, /, axis, keepdims=False)\n"),
         (["numpy", "--ops", "softmaxx"], "there is no operation 'softmaxx'. Did you mean 'softmax'?"),
         (["numpy", "--ops", "zzz"], " more.\n"),
@@ -500,8 +500,8 @@ def test_a_malformed_file_of_expected_failures_is_refused_by_its_line(lines: str
         (["numpy", "--xfail", "not_there.txt"], "not_there.txt: No such file"),
         (["numpy", "--ops", "add", "--kinds", "bounds"], "nothing to check"),
         (["--new", "no-name", "folder"], "cannot name a backend"),
-        (["--new", "numpy", "folder"], "'numpy' cannot name a new backend, since one goes by it already"),
-        (["--new", "autodiff", "folder"], "since one goes by it already"),
+        (["--new", "numpy", "folder"], "'numpy' cannot name a new backend, since another one has this name"),
+        (["--new", "autodiff", "folder"], "since another one has this name"),
         ([], "name a backend"),
     ],
 )
@@ -520,7 +520,7 @@ def test_missing_operations_are_listed_with_their_signatures(faulty: str) -> Non
     listed = str(caught.value).splitlines()[1:]
     required = [n for n, o in OPERATIONS.items() if o.required and n != "add"]
     assert [line.split("(")[0].strip() for line in listed] == ["device", "capabilities", "dtype", *required]
-    with pytest.raises(ArgumentError, match=r"^\w+ is the class of a backend, .* pass an object of it, \w+\(\)$"):
+    with pytest.raises(ArgumentError, match=r"^\w+ is the class of a backend, .* pass an instance, \w+\(\)$"):
         check_backend(type(NUMPY))
 
     with pytest.raises(ArgumentError, match="pass its spec"):
@@ -666,9 +666,9 @@ def test_the_template_is_a_package_that_passes(tmp_path: Path, capsys, monkeypat
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert f"{QUICK_CHECKS} passed" in done.stdout
-    with pytest.raises(ArgumentError, match="is there already"):
+    with pytest.raises(ArgumentError, match="exists already"):
         write_template("abacus", tmp_path)
-    with pytest.raises(ArgumentError, match="there is a module backburn_abacus already"):
+    with pytest.raises(ArgumentError, match="the module backburn_abacus exists"):
         write_template("abacus", tmp_path / "elsewhere")
 
 

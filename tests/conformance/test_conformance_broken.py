@@ -744,7 +744,7 @@ def test_what_fails_for_the_fault_of_another_operation_is_put_down_to_that() -> 
     assert list(report.causes) == ["sum"]
     assert {parts_of(r.id)[0] for r in report.causes["sum"]} == {"tanh", "vector_norm", "det"}
     words = " ".join(str(report).split())
-    assert "failures of det, tanh, vector_norm are probably the fault of sum, which they call and which fails" in words
+    assert "failures of det, tanh, vector_norm are probably caused by sum, which they call and which fails" in words
     alone = check_backend(backend(sum=sum_of_numpy)(), ops=["tanh"])
     assert alone.failures
     assert not alone.causes  # nothing is known of an operation that was not checked

@@ -149,7 +149,7 @@ def test_records_give_batches_of_their_own() -> None:
 
 
 def bad_data() -> Iterator[tuple[type[Exception], str, Any]]:
-    yield ShapeError, r"one length, not x: 3, y: 2$", {"x": X, "y": Y[:2]}
+    yield ShapeError, r"equal lengths, not x: 3, y: 2$", {"x": X, "y": Y[:2]}
     yield DTypeError, r"'x' is a list: np.asarray\(...\) makes it an array", {"x": [1, 2, 3]}
     yield ShapeError, r"not 3 as 'n'$", {"x": X, "n": 3}
     yield ShapeError, r"not 'abc' as 'name'$", {"x": X, "name": "abc"}

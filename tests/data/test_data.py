@@ -171,7 +171,7 @@ def bad_calls() -> Iterator[tuple[type[Exception], str, object]]:
     yield ShapeError, "first axis, one after another, not a set$", lambda: batches({1, 2}, batch_size=1)
     yield ShapeError, "hold_out: .* not 0.3$", lambda: hold_out(np.arange(3), share)
     yield ArgumentError, "at least one array", lambda: batches(batch_size=1)
-    yield ShapeError, "one length, not 3, 4", lambda: batches(np.arange(3), np.arange(4), batch_size=1)
+    yield ShapeError, "equal lengths, not 3, 4", lambda: batches(np.arange(3), np.arange(4), batch_size=1)
     yield ShapeError, "hold_out", lambda: hold_out(np.arange(3), np.arange(4))
     no: Any = "False"
     yield ArgumentError, "drop_last is True or False", lambda: batches(np.arange(3), batch_size=1, drop_last=no)

@@ -145,7 +145,7 @@ def test_what_is_refused(call: Any, error: type[Exception], words: str) -> None:
         (lambda: nn.ConvTranspose1d(3, 4, 3, padding=-1), "ConvTranspose1d: padding is 0 or more, not -1"),
         (lambda: nn.MaxPool2d(2, padding=(1, 1, 1)), "MaxPool2d: padding needs one entry for each of 2 spatial axes"),
         (lambda: nn.AvgPool2d(2, padding="x"), "AvgPool2d: padding is 'same', 'valid' or a number of places"),
-        (lambda: nn.Upsample(2, mode="bilinear"), "'lanczos3', not 'bilinear'; 'linear' is that"),
+        (lambda: nn.Upsample(2, mode="bilinear"), "'lanczos3', not 'bilinear'; use 'linear'"),
         (lambda: nn.Upsample(), "Upsample: either size or scale_factor gives the size of the output"),
         (lambda: nn.GELU("exact"), "GELU: approximate is one of 'none', 'tanh', not 'exact'"),
         (lambda: nn.LayerNorm(()), r"LayerNorm: normalized_shape has the length of one axis or more, not ()"),

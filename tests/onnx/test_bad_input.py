@@ -187,7 +187,7 @@ def test_cycles():
         "(float[2] x) => (float[2] y) { y = "
         "Abs <axis = 1> (x) }"
     ), ArgumentError, r"\(Abs, opset 20\).*no attribute axis"),
-        ("(float[2] x) => (float[2] y) { y = Softmax <axis = 1.5> (x) }", ArgumentError, "axis is of another kind"),
+        ("(float[2] x) => (float[2] y) { y = Softmax <axis = 1.5> (x) }", ArgumentError, "axis has another type"),
         ((
         "(float[2] x) => (float[2] y) { "
         "y = Cast (x) }"

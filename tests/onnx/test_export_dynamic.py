@@ -323,7 +323,7 @@ def test_wrong_axes() -> None:
     wrong: list[tuple[Any, str]] = [
         ({"z": {0: "n"}}, "no input 'z'"),
         ({"input_0": {2: "n"}}, "input_0 has no axis 2"),
-        ({"input_0": {0: ""}}, "called by an identifier"),
+        ({"input_0": {0: ""}}, "name of an axis is an identifier"),
         ({"input_0": {0: "n", 1: "n"}}, "2 and 3 for the length 'n'"),
         ({0: "n"}, r"as in \{'x': \{0: 'batch'\}\}, not \{0: 'n'\}"),
         ("input_0", "dynamic names axes of inputs, .*, not 'input_0'"),

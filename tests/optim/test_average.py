@@ -280,7 +280,7 @@ def test_bad_input_changes_nothing() -> None:
     with pytest.raises(ArgumentError, match="update: the dict has no parameters"):
         average.update({"n": bb.arange(3)})
     average.update(model)
-    with pytest.raises(ArgumentError, match="an average belongs to one model, and 'v' the model has"):
+    with pytest.raises(ArgumentError, match="an average belongs to one model, and 'v' is in the model but"):
         average.update({"v": leaf([1.0, 2.0])})
     with pytest.raises(ArgumentError, match=r"'layer' is in the model but not in the average\. Known: w\.$"):
         average.update({"layer": leaf([1.0, 2.0]), "x": leaf([1.0, 2.0])})

@@ -354,7 +354,7 @@ def test_recording_refuses_what_has_no_gradient() -> None:
         (lambda t, p: t.record("sum", p, axis=7), ShapeError, "record: sum: axis 7"),
         (lambda t, p: t.record("concat", p, 0), DTypeError, "tensors is a list of tensors"),
         (lambda t, p: t.record("astype", p, "int64"), DTypeError, "the result is int64"),
-        (lambda t, p: t.record(3, p), DTypeError, "known by its name"),
+        (lambda t, p: t.record(3, p), DTypeError, "given by name"),
     ],
 )
 def test_calls_that_cannot_be_recorded(use: Any, error: type[Exception], match: str) -> None:

@@ -385,7 +385,7 @@ def test_what_memory_does_not_hold_of_operations(name: str) -> None:
     with pytest.raises(DeviceMemoryError, match=rf"^{name}: the memory of cpu is exhausted: .*{words}") as caught:
         f(x)
     assert isinstance(caught.value, MemoryError)
-    assert str(caught.value).endswith("Make less at a time, or take a smaller dtype")
+    assert str(caught.value).endswith("Use less at a time, or a smaller dtype")
 
 
 def test_backend_and_device_may_name_the_same() -> None:

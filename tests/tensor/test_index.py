@@ -185,7 +185,7 @@ def test_scatter_with_and_without_what_was_there(mode: str, include_self: bool) 
 
 
 def test_means_are_those_of_floats() -> None:
-    with pytest.raises(DTypeError, match=r"scatter: means are those of floats; cast .*int64"):
+    with pytest.raises(DTypeError, match=r"scatter: a mean needs floats; cast .*int64"):
         bb.scatter(bb.asarray([1, 2]), bb.asarray([0]), 1, axis=0, mode="mean")
     unsigned = bb.asarray([1, 2], dtype="uint8")
     assert unsigned.scatter(bb.asarray([0]), 200, axis=0, mode="min", include_self=False).tolist() == [200, 2]
@@ -240,7 +240,7 @@ def test_one_hot() -> None:
     for count in (None, 3):
         with pytest.raises(OutOfRangeError, match=r"one_hot: the index -1 names none of the . classes, .*int64\[2\]"):
             bb.one_hot(bb.asarray([0, -1]), count)
-    with pytest.raises(ArgumentError, match=r"one_hot: no index tells how many classes there are. .*int64\[0\]"):
+    with pytest.raises(ArgumentError, match=r"one_hot: num_classes must be given for an empty tensor. .*int64\[0\]"):
         bb.one_hot(bb.asarray([], dtype="int64"))
     with pytest.raises(DTypeError, match="one_hot: indices are integers"):
         bb.one_hot(bb.asarray([0.5]), 2)
@@ -318,7 +318,7 @@ def test_integers_and_numbers_reduced_by_index() -> None:
         (
             lambda x: bb.index_reduce(x.astype("int64"), bb.asarray([0]), 1, axis=0, mode="mean"),
             DTypeError,
-            "index_reduce: means are those of floats",
+            "index_reduce: a mean needs floats",
         ),
     ],
 )

@@ -238,7 +238,7 @@ def test_indices_must_broadcast() -> None:
 def test_values_must_fit() -> None:
     x = bb.asarray(X)
     with pytest.raises(
-        ShapeError, match=r"value of shape \[2\] does not broadcast to the place, which has the shape \[3, 4\]"
+        ShapeError, match=r"value of shape \[2\] does not broadcast to the indexed elements of shape \[3, 4\]"
     ):
         x.at[0].set(bb.asarray([1.0, 2.0]))
     with pytest.raises(ShapeError, match=r"value of shape \[1, 4\] does not broadcast"):
@@ -289,7 +289,7 @@ def test_a_false_key_takes_a_value_of_its_place_and_writes_nothing() -> None:
     assert x[False].shape == (0, 2)
     for value in (bb.zeros((0, 2)), bb.zeros((2,)), 5.0):
         assert x.at[False].set(value).tolist() == [1.0, 2.0]
-    with pytest.raises(ShapeError, match=r"the place, which has the shape \[0, 2\]"):
+    with pytest.raises(ShapeError, match=r"the indexed elements of shape \[0, 2\]"):
         x.at[False].set(bb.zeros((3,)))
 
 

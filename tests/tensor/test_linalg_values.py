@@ -837,7 +837,7 @@ def test_the_pseudo_inverse_at_constant_rank() -> None:
         (lambda: bb.linalg.cross(tensor(WIDE), tensor(VECTOR), axis=0), AxisError, "cross: axis 0"),
         (lambda: bb.linalg.outer(tensor(WIDE), tensor(VECTOR)), ShapeError, "outer: takes two vectors"),
         (lambda: bb.cov(tensor(TALL)), ShapeError, "cov: takes a vector or a matrix"),
-        (lambda: bb.cov(tensor(WIDE), aweights=tensor(VECTOR)), ShapeError, "cov: there is a weight for each"),
+        (lambda: bb.cov(tensor(WIDE), aweights=tensor(VECTOR)), ShapeError, "cov: each observation needs a weight"),
     ],
 )
 def test_errors(call: Callable[[], Any], error: type[Exception], words: str) -> None:

@@ -49,7 +49,7 @@ def test_dtypes_and_initial_values(name: str) -> None:
         function(bb.asarray(REAL), axis=-1, include_initial=True).numpy(),
         reference(REAL, axis=-1, include_initial=True),
     )
-    with pytest.raises(ArgumentError, match=rf"{name}: say along which axis.*float64\[2,3\]"):
+    with pytest.raises(ArgumentError, match=rf"{name}: give the axis.*float64\[2,3\]"):
         function(bb.asarray(REAL))
 
 

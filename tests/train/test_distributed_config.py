@@ -97,7 +97,7 @@ def test_layers_of_a_transformer_are_cut_over_tp(tmp_path: Path) -> None:
         ("[distributed]\nmesh = { tp = 4 }\n", r"line 10: distributed\.mesh: 'tp' is for splitting layers, and no"),
         (
             '[distributed]\nmesh = { tp = 2 }\nplan = "transformer"\nparameters = "state"\n',
-            r"line 12: distributed\.parameters: 'state' says .* they lie over 'dp', which the mesh does not have",
+            r"line 12: distributed\.parameters: 'state' splits .* over 'dp', which the mesh does not have",
         ),
         ("[distributed]\nmesh = { threads = 2 }\n", r"line 9: distributed: mesh: takes its axes"),
     ],

@@ -168,7 +168,7 @@ def test_confusion_counts_rows_by_the_true_class() -> None:
 @pytest.mark.parametrize(
     ("kind", "words", "given"),
     [
-        (ShapeError, "one length, not 2 and 1", ([0, 1], [0])),
+        (ShapeError, "equal lengths, not 2 and 1", ([0, 1], [0])),
         (ShapeError, "there are no labels", ([], [])),
         (ArgumentError, "numbers 0 to 1, not 2", ([0, 2], [0, 1], ["a", "b"])),
         (ArgumentError, "classes have the numbers", ([0, -1], [0, 1])),

@@ -131,7 +131,7 @@ def test_other_backends_are_told_from_other_levels() -> None:
     with pytest.raises(BackendMismatchError, match=r"write \.to\('autodiff\(numpy\)'\)"):
         bb.vmap(lambda x: x * elsewhere)(X)
     above = bb.asarray([1.0, 2.0], backend="autodiff(autodiff(numpy))")
-    with pytest.raises(BackendMismatchError, match="captured from a level that the transform does not stand on"):
+    with pytest.raises(BackendMismatchError, match="captured from a level that the transform does not wrap"):
         bb.vmap(lambda x: x * above)(X)
     assert bb.vmap(lambda x: x * above)(X.to("autodiff(autodiff(numpy))")).shape == (3, 2)
 

@@ -241,7 +241,7 @@ class Batched(DecoratorBase, Backend[Any, Any, Any, Any]):
 def needs_values(name: str) -> NeedsValues:
     """The error for reading values that differ between examples."""
     return NeedsValues(
-        f"{name}: inside vmap a tensor stands for its values in all examples, and Python cannot see those of one: no "
+        f"{name}: inside vmap a tensor stands for its values in all examples, and Python cannot read those of one: no "
         f"item(), numpy(), asarray() or bool(), no if or while on it, and no shape that depends on it (boolean masks, "
         f"nonzero). Choose between values with bb.where, combine tensors with bb.stack, or move this part out of vmap"
     )

@@ -32,7 +32,7 @@ COMMANDS: dict[str, Callable[[Any, argparse.ArgumentParser], None]] = {
     "info": information.add_info,
 }
 
-#: The completion of file names, by the shells that shtab writes completions for.
+#: How each shell that shtab supports completes file names.
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 #: Arguments of these names are files or folders.
 FILE_NAMES = ("CONFIG", "DIR", "FILE", "FOLDER", "INPUTS", "MODEL", "PATH")
@@ -71,13 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parsed(given: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line; one that is none ends the program with a message and status 2."""
+    """The options of a command line; an invalid one ends the program with a message and status 2."""
     commands = parser()
     if not given[0].startswith("-") and given[0] not in COMMANDS:
         commands.error(f"there is no command {given[0]!r}. {hint_for(given[0], COMMANDS)}")
     options, rest = commands.parse_known_args(given)
     if hasattr(options, "overrides") and not any(word.startswith("-") for word in rest):
-        options.overrides = [*options.overrides, *rest]  # those after an option, which argparse leaves over
+        options.overrides = [*options.overrides, *rest]  # those after an option, which argparse does not assign
     elif rest:
         commands.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.run is launch.launch:

@@ -22,7 +22,7 @@ the backend or an option cannot be used.
 
 
 def add_conformance(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn conformance``."""
+    """Add ``backburn conformance``."""
     command = commands.add_parser(
         "conformance",
         parents=[common],
@@ -99,7 +99,7 @@ def conformance(options: argparse.Namespace) -> int:
             dtypes=options.dtypes,
             kinds=options.kinds,
             only=options.only,
-            jobs=0 if options.in_process or ranks > 1 else options.jobs,  # workers would be no ranks
+            jobs=0 if options.in_process or ranks > 1 else options.jobs,  # worker processes would not be ranks
             timeout=options.timeout,
             memory=options.memory,
             progress=show,
@@ -117,9 +117,9 @@ def conformance(options: argparse.Namespace) -> int:
 
 
 def look_in_current_folder(target: str) -> None:
-    """Let a module of ``module:factory`` be found in the current folder, which comes last: a file there hides nothing.
+    """Let a module of ``module:factory`` be found in the current folder, searched last: a file there shadows nothing.
 
-    Of an expression all names are those of installed packages.
+    All names in an expression are those of installed packages.
     """
     module, _, factory = target.partition(":")
     is_module = factory and all(part.isidentifier() for part in (*module.split("."), *factory.split(".")))
@@ -129,7 +129,7 @@ def look_in_current_folder(target: str) -> None:
 
 
 def _write(report: Any, options: argparse.Namespace) -> None:
-    """Write the files that were asked for; a report of before stays where a disk is full."""
+    """Write the requested files; an earlier report is kept if the disk is full."""
     from backburn.io import write_atomically
 
     for path, make in (

@@ -16,7 +16,7 @@ MOST_LINES = 12
 
 
 class Ends(NamedTuple):
-    """The files that all ranks have left, as read."""
+    """The contents of the files that the ranks have written."""
 
     folder: Path
     ranks: int
@@ -24,14 +24,14 @@ class Ends(NamedTuple):
     ended: dict[int, Ended]
 
     def has(self, fact: str, rank: int) -> bool:
-        """Whether a rank has left a fact."""
+        """Whether a rank has recorded a fact."""
         return (self.folder / f"{fact}-{rank}").exists()
 
     def failed(self) -> list[int]:
-        """The ranks that failed without a message: one that SIGKILL ended, then in the order in which they ended.
+        """The ranks that failed without a message: first those ended by SIGKILL, then in the order in which they ended.
 
-        A rank that the launcher kills leaves no note, so SIGKILL is a cause, also where another rank, which noticed,
-        has been faster to note its own end.
+        A rank that the launcher kills writes no note, so SIGKILL is a cause, even if another rank that noticed it was
+        faster to note its own end.
         """
         found = [rank for rank in self.ended if rank not in self.messages and self.is_failure(rank)]
         return sorted(found, key=lambda rank: (not self.is_killed(rank), self.ended[rank].time))
@@ -41,11 +41,11 @@ class Ends(NamedTuple):
         return self.ended[rank].status == -9
 
     def is_failure(self, rank: int) -> bool:
-        """Whether a rank ended by a signal, with a status, or without a word while it communicated."""
+        """Whether a rank ended by a signal, with a status, or silently while it communicated."""
         return self.ended[rank].status != 0 or (self.has(STARTED, rank) and not self.has(FINISHED, rank))
 
     def status(self, of_mpiexec: int) -> int:
-        """The exit status of the job: that of mpiexec, or of the rank that failed where it reports success."""
+        """The exit status of the job: that of mpiexec, or if it reports success, of the rank that failed."""
         if of_mpiexec:
             return of_mpiexec if of_mpiexec > 0 else 128 - of_mpiexec
         failed = self.failed()
@@ -55,7 +55,7 @@ class Ends(NamedTuple):
 
 
 def read_ends(folder: Path, ranks: int) -> Ends:
-    """Read the files that the ranks have left in a folder."""
+    """Read the files that the ranks have written to a folder."""
     messages, ended = {}, {}
     for rank in range(ranks):
         if (file := folder / f"{MESSAGE}-{rank}").exists():
@@ -87,7 +87,7 @@ def words(ends: Ends, of_mpiexec: int) -> list[str]:
 
 
 def _end(ends: Ends, rank: int) -> str:
-    """The end of a rank that has left no message, in words."""
+    """A description of the end of a rank without a message."""
     status, who = ends.ended[rank].status, f"backburn launch: rank {rank} of {ends.ranks}"
     if status < 0:
         name = _signal(-status)
@@ -115,5 +115,5 @@ def _signal(number: int) -> str:
 
 
 def _named(ranks: list[int]) -> str:
-    """Ranks in words."""
+    """Ranks as text."""
     return f"rank {', '.join(map(str, ranks[:8]))}{', ...' if len(ranks) > 8 else ''}"

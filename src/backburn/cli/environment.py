@@ -84,7 +84,7 @@ def gather() -> dict[str, Any]:
 
 
 def installed() -> tuple[list[BackendInfo], list[BackendInfo]]:
-    """Backends and decorators; that a package is broken stands in the result, and need not be warned of as well."""
+    """Backends and decorators, without warnings about broken packages: the result has them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return list_backends(), list_decorators()
@@ -116,7 +116,7 @@ def _entry(info: BackendInfo) -> dict[str, Any]:
 
 
 def _check(info: BackendInfo) -> dict[str, str]:
-    """Whether a backend adds 1 to two numbers, or is absent, and the result or the error."""
+    """Whether a backend adds 1 to two numbers correctly, or is absent, with the result or the error."""
     if not info.usable:
         return {"outcome": "absent" if info.absent else "FAIL", "words": info.reason}
     try:
@@ -127,7 +127,7 @@ def _check(info: BackendInfo) -> dict[str, str]:
         else:
             result = backend.to_numpy(answer).tolist()
             right, words = result == [2.0, 2.0], f"[1, 1] + 1 = {result} on {backend.device}"
-    except Exception as error:  # the report is about any error of a backend
+    except Exception as error:  # any error of a backend is reported
         return {"outcome": "FAIL", "words": f"{type(error).__name__}: {error}"}
     return {"outcome": "PASS" if right else "FAIL", "words": words}
 

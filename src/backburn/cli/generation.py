@@ -1,4 +1,4 @@
-"""``backburn generate``: a model in a folder goes on with a text, on the terminal."""
+"""``backburn generate``: continue a text with a model in a folder, on the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backburn.base.foreign import inert
 
 
 def add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn generate``."""
+    """Add ``backburn generate``."""
     command = commands.add_parser(
         "generate",
         parents=[common],
@@ -22,22 +22,24 @@ def add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
     command.add_argument("folder", metavar="FOLDER", type=Path, help="config.json, weights and tokenizer.json")
     command.add_argument("prompt", metavar="PROMPT", help="the text to continue")
     command.add_argument(
-        "--chat", action="store_true", help="send the prompt as a message of a chat, by the chat template of the folder"
+        "--chat", action="store_true", help="send the prompt as a chat message, with the folder's chat template"
     )
     command.add_argument("--backend", metavar="SPEC", default="capture(numpy)", help="default: capture(numpy)")
-    command.add_argument("--dtype", metavar="D", help="of the weights, such as float32")
+    command.add_argument("--dtype", metavar="D", help="the dtype of the weights, such as float32")
     command.add_argument("--max-new-tokens", metavar="N", type=int, default=200, help="default: 200")
     command.add_argument("--temperature", metavar="T", type=float, default=0.0, help="0, the default: no randomness")
     command.add_argument("--top-k", metavar="K", type=int, default=0, help="only the K likeliest tokens")
-    command.add_argument("--top-p", metavar="P", type=float, default=1.0, help="only the likeliest, together P")
-    command.add_argument("--min-p", metavar="P", type=float, default=0.0, help="only those of P times the largest")
+    command.add_argument("--top-p", metavar="P", type=float, default=1.0, help="only the likeliest that sum to P")
+    command.add_argument(
+        "--min-p", metavar="P", type=float, default=0.0, help="only those at least P times as likely as the first"
+    )
     command.add_argument("--repetition-penalty", metavar="R", type=float, default=1.0, help="1, the default: none")
     command.add_argument("--seed", metavar="N", type=int, help="the same seed gives the same text")
     command.set_defaults(run=generate)
 
 
 def generate(options: argparse.Namespace) -> int:
-    """Print the text as it comes."""
+    """Print the text as it is generated."""
     from backburn.models import Tokenizer, from_pretrained, stream
 
     tokenizer = Tokenizer(options.folder)

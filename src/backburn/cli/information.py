@@ -20,7 +20,7 @@ from backburn.ops.table import KINDS, families
 
 
 def add_backends(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn backends``."""
+    """Add ``backburn backends``."""
     command = commands.add_parser(
         "backends", parents=[common], help="list installed backends", description="List the installed backends."
     )
@@ -28,24 +28,24 @@ def add_backends(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_info(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn info``."""
+    """Add ``backburn info``."""
     command = commands.add_parser(
         "info",
         parents=[common],
         help="versions and a check of each backend, or one operation or model",
-        description="Show versions and check each backend with one small operation; or describe an operation, or a "
-        "model of ONNX.",
+        description="Show versions and check each backend with one small operation; or describe an operation, or an "
+        "ONNX model.",
     )
     command.add_argument(
         "operation", nargs="?", metavar="OPERATION|FILE", help="an operation, such as add, a model, or a configuration"
     )
     command.add_argument("--json", action="store_true", help="print the versions and checks as JSON, for a bug report")
     command.add_argument("--required", action="store_true", help="list what a backend has to implement")
-    command.add_argument("--source", action="store_true", help="print its code on Autodiff and Forward")
+    command.add_argument("--source", action="store_true", help="print an operation's code on Autodiff and Forward")
     command.add_argument(
         "--plan",
         action="store_true",
-        help="take a few training steps of a configuration, and print how they are joined",
+        help="take a few training steps of a configuration, and print their passes over memory",
     )
     command.set_defaults(run=show_info)
 
@@ -199,7 +199,7 @@ def _signature(body: Callable[..., Any]) -> inspect.Signature:
 
 
 def _batching(entry: Operation) -> str:
-    """The way ``vmap`` computes an operation for all examples, in words."""
+    """How ``vmap`` computes an operation for all examples, as text."""
     if rule_of(entry) is not None:
         return "by a batching rule"
     if entry.shape is None or entry.results in (("host",), ("data",)):
@@ -210,7 +210,7 @@ def _batching(entry: Operation) -> str:
 
 
 def _rule_lines(entry: Operation) -> list[str]:
-    """The source of an operation's gradient rules, and where it stands."""
+    """The source of an operation's gradient rules, and its location."""
     rules = entry.gradients
     if not rules:
         how = "none: its body is recorded operation by operation" if entry.differentiable else "none"

@@ -21,8 +21,8 @@ from backburn.communicators.wheels import find_mpiexec
 
 #: The variables that set the number of threads of the NumPy backend and of libraries of linear algebra.
 THREADS = ("BACKBURN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-#: What Open MPI 4 and 5 need to start more ranks than there are cores and to bind no rank to a core, and what they need
-#: to run as root, as in a container; other MPIs do not know these variables.
+#: Variables with which Open MPI 4 and 5 start more ranks than cores and bind no rank to a core, and with which they run
+#: as root, as in a container; other MPIs ignore them.
 OPEN_MPI = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
@@ -35,7 +35,7 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def add_launch(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn launch``."""
+    """Add ``backburn launch``."""
     command = commands.add_parser(
         "launch",
         parents=[common],
@@ -51,12 +51,12 @@ def add_launch(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def launch(options: argparse.Namespace) -> int:
-    """Run the command on every rank, and return an exit status that tells of each."""
+    """Run the command on every rank, and return the exit status of the job."""
     if options.ranks < 1:
         raise ArgumentError(f"launch: -n is a number of processes, at least 1, not {options.ranks}")
     program = command_of(options.program, options.known)
     if program[1:4] == ["-P", "-m", "backburn"]:
-        options.parsed(program[4:])  # ends the program with a message, which the ranks would repeat
+        options.parsed(program[4:])  # ends here for a wrong command line, with a message that the ranks would repeat
     mpiexec = options.mpiexec or find_mpiexec()
     if mpiexec is None or shutil.which(mpiexec) is None:
         raise ArgumentError(
@@ -78,7 +78,7 @@ def launch(options: argparse.Namespace) -> int:
 
 
 def watched(program: list[str], folder: str) -> list[str]:
-    """The command that mpiexec runs for each rank: the program, within what notes how it ends."""
+    """The command that mpiexec runs for each rank: the program, wrapped in a script that notes how it ends."""
     if not hasattr(os, "fork"):
         return program
     variables = ",".join(variable for variable, _ in VARIABLES)
@@ -88,7 +88,7 @@ def watched(program: list[str], folder: str) -> list[str]:
 def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
     """The exit status of mpiexec, and whether this process was asked to stop.
 
-    mpiexec itself gets the signal of Ctrl-C, and SIGTERM is passed on to it; it ends the ranks, and is waited for.
+    mpiexec itself gets Ctrl-C, and SIGTERM is forwarded to it; it ends the ranks, and this process waits for it.
     """
     stopped = False
 
@@ -109,9 +109,9 @@ def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
 
 
 def command_of(program: Sequence[str], known: Collection[str]) -> list[str]:
-    """The command of each rank: a command of backburn and ``python`` are those of this interpreter.
+    """The command of each rank: commands of backburn and ``python`` run on this interpreter.
 
-    A command of backburn does not look for modules in the current folder (``-P``), as it does not without ``launch``.
+    A command of backburn does not search the current folder for modules (``-P``), just as without ``launch``.
 
     >>> command_of(["train", "run.toml"], {"train"})[1:]
     ['-P', '-m', 'backburn', 'train', 'run.toml']
@@ -120,7 +120,7 @@ def command_of(program: Sequence[str], known: Collection[str]) -> list[str]:
     """
     words = list(program[1:] if program[:1] == ["--"] else program)
     if not words:
-        raise ArgumentError("launch: what is to be run is missing: backburn launch -n 2 train run.toml")
+        raise ArgumentError("launch: name a command to run: backburn launch -n 2 train run.toml")
     if words[0] == "launch":
         raise ArgumentError("launch: a launched process launches no other: name another command")
     if words[0] in known:
@@ -136,7 +136,7 @@ def command_of(program: Sequence[str], known: Collection[str]) -> list[str]:
 
 
 def settings(ranks: int) -> dict[str, str]:
-    """The variables for so many ranks on this machine, which those that are set take precedence over.
+    """The environment variables for so many ranks on this machine; those already set take precedence.
 
     >>> settings(10**6)["OMP_NUM_THREADS"]
     '1'

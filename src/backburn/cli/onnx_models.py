@@ -1,4 +1,4 @@
-"""``backburn run`` and ``backburn info FILE``: models of ONNX on any backend, and what is in them."""
+"""``backburn run`` and ``backburn info FILE``: run ONNX models on any backend, and describe them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from backburn.base.foreign import listed, printable
 
 
 def add_run(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn run``."""
+    """Add ``backburn run``."""
     command = commands.add_parser(
         "run",
         parents=[common],
         help="compute the outputs of an ONNX model",
         description="Compute the outputs of an ONNX model for the arrays of a file.",
     )
-    command.add_argument("file", metavar="FILE", type=Path, help="a model of ONNX")
+    command.add_argument("file", metavar="FILE", type=Path, help="an ONNX model")
     command.add_argument(
         "--input", metavar="INPUTS", type=Path, required=True, help="an npz file with the inputs by name"
     )
@@ -61,12 +61,12 @@ def run_model(options: argparse.Namespace) -> int:
 
 
 def is_model(name: str) -> bool:
-    """Whether what ``backburn info`` is given is a file; an operation stays one beside a file of its name."""
+    """Whether the argument of ``backburn info`` is a file; the name of an operation never is."""
     return name.endswith(".onnx") or (name not in OPERATIONS and Path(name).is_file())
 
 
 def _check_kind(command: str, path: Path) -> None:
-    """Raise :class:`ArgumentError` for files of weights, which are no models of ONNX."""
+    """Raise :class:`ArgumentError` for files of weights, which are not ONNX models."""
     if path.suffix in {".safetensors", ".pt", ".pth", ".gguf", ".npz"}:
         raise ArgumentError(
             f"{command}: {path} holds weights, and {command} takes models of ONNX. What 'backburn train' has saved is "

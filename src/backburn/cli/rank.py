@@ -1,10 +1,10 @@
 """The parent of one rank's program: it notes how the program ends, and ends in the same way.
 
-A program that leaves with status 0 in the middle of its communication ends with 1 instead, so that mpiexec ends others.
+If the program exits with status 0 in the middle of its communication, this ends with 1, so that mpiexec ends others.
 
 ``backburn launch`` runs it as a script, by ``mpiexec``: ``rank.py FOLDER VARIABLES PROGRAM ARGUMENTS...``, where one of
-the VARIABLES has the rank. It imports Python's own library alone, and starts in milliseconds. What mpiexec has opened
-stays open until the note is written, so that it takes the end of the program for no end before.
+the VARIABLES has the rank. It imports only Python's standard library, and starts in milliseconds. Files that mpiexec
+has opened stay open until the note is written, so that mpiexec does not see an end before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(folder: str, variables: str, *program: str) -> None:
         pass
     begun, ended = (os.path.exists(os.path.join(folder, f"{fact}-{rank}")) for fact in ("started", "finished"))
     if status == 0 and begun and not ended:
-        status = 1  # mpiexec, which may take 0 for a good end, is to end the others, which wait
+        status = 1  # mpiexec, which may take 0 for success, must end the others, which wait
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -status != signal.SIGKILL:
@@ -51,7 +51,7 @@ def main(folder: str, variables: str, *program: str) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Let the system kill this process when ``parent`` is killed, where it can."""
+    """Let the system kill this process when ``parent`` is killed, if it can."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes

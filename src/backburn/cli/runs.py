@@ -11,7 +11,7 @@ from typing import Any
 
 
 def add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn runs``."""
+    """Add ``backburn runs``."""
     command = commands.add_parser(
         "runs",
         parents=[common],

@@ -1,8 +1,8 @@
-"""The model of a file or of a run's folder, which may be anybody's: what it names is not imported.
+"""The model of an untrusted file or run folder: what it names is not imported.
 
-A model file says how its model is made: by which functions and with which arguments. These are used if they are
-installed with backburn itself, or if the user names them by ``--trust``, or a configuration by ``--config``, which then
-says all of it. The folder of the configuration with which a model was trained is not looked into.
+A model file says how its model is built: by which functions and with which arguments. These are used if they are
+installed with backburn itself, or if the user names them with ``--trust``, or a configuration with ``--config``, which
+then replaces the file's. The folder of the configuration with which a model was trained is not searched.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from backburn.tensor.creation import full
 
 DEFAULT = "autodiff(numpy)"
 ORDER = "else BACKBURN_BACKEND, else that of the file"
-#: The most values in the tables of a model file: what they make grows with them.
+#: The most values in the tables of a model file: what is built from them grows with them.
 MOST_VALUES = 10_000
 
 
 def add_saved_model(command: argparse.ArgumentParser) -> None:
-    """Enter the arguments that name a saved model, and what it may use."""
+    """Add the arguments that name a saved model, and what it may use."""
     words = "a model file that 'backburn train' wrote, or the folder of a run, for its model after the last epoch"
     command.add_argument("model", metavar="MODEL", type=Path, help=words)
     trusted = command.add_mutually_exclusive_group()
     trusted.add_argument(
-        "--config", metavar="TOML", type=Path, help="make the model as this file says, and by its functions"
+        "--config", metavar="TOML", type=Path, help="build the model from this file, with its functions"
     )
     trusted.add_argument(
         "--trust",
         metavar="NAMES",
         action="append",
         default=[],
-        help="functions that the model file may use, such as shapes:network,shapes:loss; they are looked for on the "
-        "path, and after that in the current folder",
+        help="functions that the model file may use, such as shapes:network,shapes:loss; they are searched for on the "
+        "path, then in the current folder",
     )
 
 
@@ -58,7 +58,7 @@ def saved_model(options: argparse.Namespace, *further: str) -> tuple[Any, Any]:
 
     path = options.model / "model.safetensors" if options.model.is_dir() else options.model
     if path != options.model and path.is_symlink():
-        raise FileFormatError(f"{path}: this is a link, which is not followed in this folder: name what it leads to")
+        raise FileFormatError(f"{path}: this is a link, which is not followed in this folder: name its target")
     saved = load_model(path)
     tables = saved.about.get("config")
     if not isinstance(tables, dict):
@@ -85,7 +85,7 @@ def saved_model(options: argparse.Namespace, *further: str) -> tuple[Any, Any]:
 
 
 def check_names(run: Any, trusted: list[str], *tables: str) -> None:
-    """Raise :class:`ConfigError` for functions of these tables that neither backburn nor the user has."""
+    """Raise :class:`ConfigError` for functions of these tables that are neither backburn's nor trusted by the user."""
     from backburn.train.config import INSTALLED
 
     allowed = dict.fromkeys(name.strip() for words in trusted for name in words.split(","))  # in the order given
@@ -101,7 +101,7 @@ def check_names(run: Any, trusted: list[str], *tables: str) -> None:
 
 
 def _own_backend(about: Mapping[str, Any], options: argparse.Namespace, path: Path) -> str | None:
-    """The backend that a file names, if it is one of backburn's own; others are packages that are imported."""
+    """The backend that a file names, if it is one of backburn's own; others would import packages."""
     spec = about.get("backend")
     if not isinstance(spec, str) or options.backend or os.environ.get("BACKBURN_BACKEND"):
         return None
@@ -109,15 +109,15 @@ def _own_backend(about: Mapping[str, Any], options: argparse.Namespace, path: Pa
     if others:
         raise ConfigError(
             f"{printable(path)}: the model file names the backend {quoted(spec)}, and {quoted(others[0])} is not "
-            f"backburn's: name a backend by --backend"
+            f"backburn's: name a backend with --backend"
         )
     return spec
 
 
 def _check_shapes(run: Any, state: Mapping[str, Any]) -> None:
-    """Compare the shapes of a state with those of a model, which is made without memory: a file may ask for terabytes.
+    """Compare the shapes of a state with those of a model built without memory: a file may ask for terabytes.
 
-    Functions of the user's, which may need values, are left alone.
+    Functions of the user, which may need values, are not called.
     """
     from backburn.backend.registry import shapes_only
     from backburn.train.building import model_of

@@ -35,12 +35,12 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
 def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn train``."""
+    """Add ``backburn train``."""
     command = commands.add_parser(
         "train",
         parents=[common],
-        help="train a model as a TOML file says",
-        description="Train a model on data, both made by functions of yours that a TOML file names.",
+        help="train a model described by a TOML file",
+        description="Train a model on data, both built by functions of yours that a TOML file names.",
     )
     command.add_argument("config", metavar="CONFIG", type=Path, help="the TOML file, such as examples/digits.toml")
     command.add_argument(
@@ -65,7 +65,7 @@ def add_train(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn evaluate``."""
+    """Add ``backburn evaluate``."""
     command = commands.add_parser(
         "evaluate",
         parents=[common],
@@ -79,7 +79,7 @@ def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_predict(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Enter ``backburn predict``."""
+    """Add ``backburn predict``."""
     command = commands.add_parser(
         "predict",
         parents=[common],
@@ -94,7 +94,7 @@ def add_predict(commands: Any, common: argparse.ArgumentParser) -> None:
         type=Path,
         help="the array in a .npy or .npz file, or a dict of those in a .npz file",
     )
-    command.add_argument("--dict", action="store_true", help="a dict also of a .npz file with one array")
+    command.add_argument("--dict", action="store_true", help="pass a dict even for a .npz file with one array")
     command.add_argument("--out", metavar="FILE", type=Path, default=Path("predictions.npz"), help="the file to write")
     command.add_argument("--batch-size", metavar="N", type=int, default=256, help="the number of rows in each call")
     command.add_argument("--backend", metavar="SPEC", help=f"the backend to compute on; {ORDER}")
@@ -175,9 +175,9 @@ def train(options: argparse.Namespace) -> int:
 
 
 def check_backend(option: str | None, run: Any) -> list[str]:
-    """Check the names in the backend's expression, and import nothing; what could not be, in words.
+    """Check the names in the backend's expression, importing nothing; returns descriptions of what could not be.
 
-    Raises :class:`SpecError` for a name that no package has, unless it stands in the source of a module that the
+    Raises :class:`SpecError` for a name that no package has, unless it occurs in the source of a module that the
     configuration names, which may register it.
     """
     from backburn.train.signatures import parts_of_name, source_of
@@ -212,12 +212,12 @@ def dry_run_of(run: Any, backend: AnyBackend) -> Any:
 
     config = run.config.distributed
     if config is None:
-        raise ConfigError("--dry-run: follows one process of a mesh, and there is no table [distributed] with one")
+        raise ConfigError("--dry-run: follows one process of a mesh, but the file has no table [distributed]")
     return dry_run(program, measure=True, **config.mesh)
 
 
 def plan_of(path: str | None) -> str:
-    """How the training step of a configuration passes over memory (docs/passes.md), recorded on its backend."""
+    """The passes over memory (docs/passes.md) of a configuration's training step, recorded on its backend."""
     if path is None or not path.endswith(".toml"):
         raise ArgumentError("info: --plan describes the training step of a configuration: write info FILE.toml --plan")
     require("pydantic")
@@ -233,7 +233,7 @@ def plan_of(path: str | None) -> str:
         backend = load_backend(f"autodiff(capture({inner.spec}))")
     trainer = build(run, backend, [], None, None).trainer
     batch = next(iter(trainer.data))
-    for _ in range(3):  # as it is, recorded, replayed
+    for _ in range(3):  # unrecorded, recorded, replayed
         trainer.step(batch)
     if not (plans := trainer.plans):
         raise ConfigError(f"{path}: on {backend.spec} the training step has no plan: {trainer.not_replayed}")
@@ -324,8 +324,8 @@ def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
             raise ConfigError(f"there is nothing to resume in {printable(folder)}")
         if run.has_run and not (resume or overwrite):
             raise ConfigError(
-                f"the output folder {printable(folder)} has a run in it already: go on with it by --resume, or replace "
-                f"it by --overwrite. {ANOTHER}"
+                f"the output folder {printable(folder)} already has a run: continue it with --resume, or replace it "
+                f"with --overwrite. {ANOTHER}"
             )
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -343,7 +343,7 @@ ANOTHER = "Choose another with --out or the key 'folder' of [output]"
 
 
 def draw(history: Any, folder: Path) -> None:
-    """Draw the learning curves, if the package for pictures is there."""
+    """Draw the learning curves, if matplotlib is installed."""
     if find_spec("matplotlib") is None:
         print(
             "note: without matplotlib there is no picture of the curves: pip install 'backburn[train]'", file=sys.stderr
@@ -356,7 +356,7 @@ def draw(history: Any, folder: Path) -> None:
         draw_curves(history, folder / CURVES)
     except OSError:  # of the run's folder
         raise
-    except Exception as error:  # whatever matplotlib raises, as for a file of settings that is damaged: the run is done
+    except Exception as error:  # whatever matplotlib raises, as for a damaged file of settings: the run is done
         words = f"{type(error).__name__}: {error}"
         print(f"note: matplotlib fails, and there is no picture of the curves: {printable(words)}", file=sys.stderr)
         return
@@ -373,7 +373,7 @@ def training_backend(backend: AnyBackend) -> AnyBackend:
 
 
 def _profiles(backend: Any) -> Iterator[Profile]:
-    """The profiles among a backend and those that it is made around."""
+    """The profiles among a backend and those that it wraps."""
     while backend is not None:
         if isinstance(backend, Profile):
             yield backend
@@ -381,7 +381,7 @@ def _profiles(backend: Any) -> Iterator[Profile]:
 
 
 def print_header(built: Any, path: Path, backend: AnyBackend, folder: Path) -> None:
-    """Print what the run is."""
+    """Print a summary of the run."""
     trainer = built.trainer
     data = {"train": trainer.data, "validation": trainer.validation, **built.splits}
     sizes = [f"{name} {_batches(part)}" for name, part in data.items() if part is not None]
@@ -401,7 +401,7 @@ def _batches(data: Any) -> str:
 
 
 def print_results(split: str, values: dict[str, float]) -> None:
-    """The last lines of a command, by which others read its results."""
+    """Print the last lines of a command, from which programs read its results."""
     for name, value in values.items():
         print(f"{split} {name}: {100 * value:.2f}%" if name.endswith("accuracy") else f"{split} {name}: {value:.6g}")
 
@@ -416,4 +416,4 @@ def how_to_resume(options: argparse.Namespace, trainer: Any, folder: Path) -> st
         words[words.index("--resume")] = "--overwrite"
         return f"interrupted before the first step: {folder} is as it was; begin again with\n    {shlex.join(words)}"
     where = f"in epoch {trainer.epoch + 1} of {trainer.last_epoch}, after step {trainer.steps}"
-    return f"interrupted {where}: the run is in {folder}; go on with\n    {shlex.join(words)}"
+    return f"interrupted {where}: the run is in {folder}; continue with\n    {shlex.join(words)}"

@@ -1,4 +1,4 @@
-"""The conformance suite: what every backend must do, as data and checks."""
+"""The conformance suite: the requirements on every backend, as samples and checks."""
 
 from backburn.conformance.checks.check import Check
 from backburn.conformance.checks.expected import read_expected

@@ -1,7 +1,7 @@
-"""Tables as text: the delimiter, the encoding and the types of columns, found without a change of any cell.
+"""Tables as text: the delimiter, the encoding and the types of columns, detected without changing any cell.
 
-All cells are read as texts first. A column becomes numbers, times or truth values if each of its cells is one and comes
-back from it; otherwise it stays what the file has.
+All cells are read as texts first. A column becomes numbers, times or booleans if each of its cells is one and converts
+back exactly; otherwise it stays text.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from numpy.typing import NDArray
 from backburn.base.errors import ArgumentError, DTypeError, FileFormatError
 from backburn.base.foreign_files import room
 
-#: Delimiters that are looked for where none is given.
+#: Delimiters to detect if none is given.
 DELIMITERS = (",", ";", "\t", "|")
-#: Cells that are missing in a column of numbers, times or truth values, as pandas and pyarrow write them.
+#: Cells that are missing in a column of numbers, times or booleans, as pandas and pyarrow write them.
 MISSING = (
     "", "#N/A", "#N/A N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "NaT", "n/a", "nan",
     "null",
 )  # fmt: skip
-#: The bytes and the records by which a delimiter is found.
+#: The bytes and the records from which a delimiter is detected.
 SAMPLE, RECORDS = 1 << 17, 200
 _BLOCK, _LARGEST_BLOCK = 1 << 24, (1 << 31) - 1
-#: The bytes of memory of a column while it is read, and those that a compressed byte may become, or
-#: one of half a MiB beside.
+#: The bytes of memory of a column while it is read, and the most that a byte of a compressed file, or of half a MiB
+#: besides, may expand to.
 _COLUMN, _MOST_EXPANDED = 12_000, 20
-#: The rows whose texts are Python's at a time.
+#: The rows whose texts are Python objects at a time.
 _ROWS = 1 << 16
-#: The digits of an integer that a float may have.
+#: The most digits of an integer that is read as a float.
 _LONGEST_NUMBER = 300
 _WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -57,17 +57,17 @@ EXACT = 1 << 53
 
 
 def functions() -> Any:
-    """The functions of ``pyarrow.compute``, which are made when it is imported, so that checkers know none."""
+    """The functions of ``pyarrow.compute``, which are created when it is imported, so that type checkers know none."""
     from pyarrow import compute
 
     return cast(Any, compute)
 
 
 def read(path: Path, packed: bool, usual: str, delimiter: str | None, encoding: str | None) -> Any:
-    """The file's cells as a table of texts, each as it is written. ``usual`` is the delimiter of such a name.
+    """The file's cells as a table of texts, unchanged. ``usual`` is the delimiter that the file's name suggests.
 
-    A delimiter that is found and is not the usual one is said on standard error, and so is an encoding. Raises
-    :class:`FileFormatError` for a file in another encoding than is given or found, and where two delimiters would do.
+    A detected delimiter that is not the usual one is noted on standard error, as is a detected encoding. Raises
+    :class:`FileFormatError` for a file that is not in the given or detected encoding, and if two delimiters fit.
     """
     import pyarrow
 
@@ -93,15 +93,15 @@ def read(path: Path, packed: bool, usual: str, delimiter: str | None, encoding: 
             if "straddling" in str(error) and block < _LARGEST_BLOCK:  # a cell that is longer than a block
                 block = min(8 * block, _LARGEST_BLOCK)
                 continue
-            hint = "; delimiter=... says what stands between cells" if "columns, got" in str(error) else ""
+            hint = "; delimiter=... says what separates cells" if "columns, got" in str(error) else ""
             raise FileFormatError(f"read_table: {path} cannot be read: {error}{hint}") from error
         if all(kind == pyarrow.string() for kind in table.schema.types):
             return table
-        names = table.column_names  # which the sample did not have, or not whole
+        names = table.column_names  # which the sample lacked or truncated
 
 
 def _expanded(path: Path) -> bytes:
-    """The content of a compressed file. Raises :class:`FileFormatError` if it is far larger than texts become."""
+    """The content of a compressed file. Raises :class:`FileFormatError` if it expands far more than texts do."""
     most = (path.stat().st_size + (1 << 19)) * _MOST_EXPANDED
     with gzip.open(path) as file:
         content = file.read(most + 1)
@@ -111,9 +111,9 @@ def _expanded(path: Path) -> bytes:
 
 
 def _apart(content: bytes, block: int) -> int:
-    """The largest size of blocks, up to this one, between two of which no line end of two bytes is torn.
+    """The largest size of blocks, at most ``block``, with which no line end of two bytes is split between two.
 
-    Of such a one in a cell, pyarrow leaves the second byte out.
+    Of a split one in a cell, pyarrow drops the second byte.
     """
     while any(content[end - 1 : end + 1] == b"\r\n" for end in range(block, len(content), block)):
         block -= 1
@@ -135,7 +135,7 @@ def _parsed(content: bytes, delimiter: str, names: Sequence[str], block: int) ->
 
 
 def _decoded(path: Path, content: bytes, encoding: str | None) -> bytes:
-    """The content in UTF-8, without a mark at its beginning."""
+    """The content in UTF-8, without a byte-order mark."""
     name = encoding or "utf-8"
     try:
         is_utf8 = codecs.lookup(name).name == "utf-8"
@@ -167,7 +167,7 @@ def _delimiter(path: Path, sample: str, whole: bool, usual: str) -> str:
             if len(records) > RECORDS:
                 break
         if not whole and len(records) <= RECORDS and len(records) > 1:
-            records.pop()  # which the sample may cut off
+            records.pop()  # which the sample may truncate
         if records and records[0] > 1 and len(set(records)) == 1:
             fitting.append(each)
     if len(fitting) > 1:
@@ -190,7 +190,7 @@ def _say(path: Path, words: str) -> None:
 
 
 class Space:
-    """The bytes that the texts of a table may take in arrays of one width; beyond them, each takes its own length."""
+    """The bytes that the texts of a table may take in arrays of fixed width; beyond them, widths are variable."""
 
     def __init__(self, most: int) -> None:
         self.left = most
@@ -205,7 +205,7 @@ class Space:
 
 
 def column(cells: Any, missing: Collection[str], what: str, space: Space, decimal: str = ".") -> NDArray[Any]:
-    """The cells of a column as an array of the narrowest kind that has all of them."""
+    """The cells of a column as an array of the narrowest type that holds all of them."""
     compute = functions()
 
     bare = compute.utf8_trim_whitespace(cells)
@@ -239,20 +239,20 @@ def texts(cells: Any, missing: Collection[str], what: str, space: Space) -> NDAr
         raise DTypeError(f"read_table: {what} has texts that end with a zero byte, which arrays of strings lose")
     longest = compute.max(compute.utf8_length(cells)).as_py() or 0
     found = space.empty(len(cells), longest)
-    for start in range(0, len(cells), _ROWS):  # Python's texts of all would be the largest of all
+    for start in range(0, len(cells), _ROWS):  # all texts as Python objects would take the most memory
         found[start : start + _ROWS] = cells.slice(start, _ROWS).to_pylist()
     return found
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type of pyarrow is one of texts."""
+    """Whether a pyarrow type is text."""
     from pyarrow import types
 
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def spread(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
-    """Values in the places that are not gaps; NaN or NaT in gaps."""
+    """Values where there is no gap; NaN or NaT in gaps."""
     if not gaps.any():
         return values
     missing: Any = "NaT" if values.dtype.kind in "mM" else np.nan
@@ -282,7 +282,7 @@ def _any(cells: Any, pattern: str) -> bool:
 
 
 def _cast(cells: Any, kind: Any) -> NDArray[Any] | None:
-    """Texts cast to a type of pyarrow, where it reads all of them."""
+    """Texts cast to a pyarrow type; None if it cannot read all of them."""
     import pyarrow
 
     compute = functions()
@@ -295,7 +295,7 @@ def _cast(cells: Any, kind: Any) -> NDArray[Any] | None:
 
 
 def _unsigned(cells: Any) -> Any:
-    """Numbers without a plus before them, which casts do not read."""
+    """Numbers without a leading plus, which casts do not read."""
     compute = functions()
 
     return compute.utf8_ltrim(cells, "+")
@@ -367,13 +367,13 @@ def _times(cells: Any, gaps: bool) -> NDArray[Any] | None:
     return found.astype(f"m8[{unit}]") if is_clock else found
 
 
-# ---- types that are asked for ----
+# ---- requested types ----
 
 
 def typed(
     cells: Any, dtype: np.dtype[Any], missing: Collection[str], what: str, space: Space, decimal: str = "."
 ) -> NDArray[Any]:
-    """The cells in a dtype. Raises :class:`DTypeError`, which names the first cell that it does not hold."""
+    """The cells in a dtype. Raises :class:`DTypeError`, which names the first cell that it cannot hold."""
     compute = functions()
 
     if dtype.kind in "UT":
@@ -408,7 +408,7 @@ def typed(
 
 
 def _value(cell: str, dtype: np.dtype[Any], decimal: str) -> Any:
-    """A cell as a number. Raises ValueError for one that is none."""
+    """A cell as a number. Raises ValueError for any other."""
     if dtype.kind == "f":
         if decimal == ",":
             if "." in cell:

@@ -15,7 +15,7 @@ from backburn.tensor.core.options import bounded
 
 @dataclass(frozen=True)
 class Distortion:
-    """The largest distortion of each kind; distortions are uniformly distributed between minus that and that.
+    """The largest distortion of each kind; distortions are uniformly distributed between minus and plus that.
 
     ``rotation`` is in degrees, ``scale`` the logarithm of the factor of each axis, ``shear`` the slope by which rows
     are shifted against each other, ``shift`` in pixels.
@@ -35,10 +35,10 @@ class Distortion:
 def distort(images: NDArray[Any], how: Distortion, random: np.random.Generator) -> NDArray[Any]:
     """Each image under a random affine map within the limits ``how``; pixels are interpolated, and 0 outside.
 
-    ``images`` has shape (number, height, width), the result its shape and dtype. Raises :class:`ShapeError` for
-    other ranks, :class:`DTypeError` for other than floats, and :class:`ArgumentError` for other limits and generators.
-    The method is that of Simard, Steinkraus and Platt (2003), *Best Practices for Convolutional Neural
-    Networks Applied to Visual Document Analysis*, ICDAR, section 2, without its elastic part.
+    ``images`` has shape (number, height, width), the result its shape and dtype. Raises :class:`ShapeError` for other
+    ranks, :class:`DTypeError` for other than floats, and :class:`ArgumentError` for wrong limits and generators. The
+    method is that of Simard, Steinkraus and Platt (2003), *Best Practices for Convolutional Neural Networks Applied to
+    Visual Document Analysis*, ICDAR, section 2, without its elastic part.
 
         >>> image = np.eye(3, dtype=np.float32)[None]
         >>> (distort(image, Distortion(), np.random.default_rng(0)) == image).all()

@@ -1,4 +1,4 @@
-"""Folders of images, decoded when they are asked for."""
+"""Folders of images, decoded on access."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from backburn.tensor.core.options import integers_of, one_of
 
 #: The names of image files end with one of these.
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-#: The channels of each mode of Pillow's that images can be converted to.
+#: The number of channels of each of Pillow's modes that images can be converted to.
 CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
-#: The formats with these names, of those that Pillow reads: one of the others starts a program for files of PostScript.
+#: Pillow's formats for these names: one of its other formats starts a program for files of PostScript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-#: The bytes of memory of a pixel: in an image and the one that is made of it; in the latter while its channels are
-#: taken apart; and of deep gray ones, all without the result. Those of a row, and what decoders take beside.
+#: The bytes of memory of a pixel, without the result: in an image and its conversion; in the latter while its channels
+#: are separated; and in deep gray images. Those of a row, and those that decoders take besides.
 _CONVERTED, _CHANNEL, _DEEP, _ROW = 12, 9, 20, 40
 _DECODED = {"WEBP": 12}
-#: The most scans of a JPEG, each of which goes over all pixels and may have 20 bytes; libtiff has the same limit.
+#: The most scans of a JPEG, each of which passes over all pixels but may have only 20 bytes; libtiff has the same
+#: limit.
 _MOST_SCANS = 100
-#: The file in memory, which Pillow names where it names the file that it was given.
+#: The name of a file in memory in Pillow's messages.
 _ADDRESS = re.compile(r" <\w+\.BytesIO object at 0x\w+>")
-#: The next marker of a JPEG that has a length behind it, or is its end.
+#: The next marker of a JPEG that is followed by a length, or is its end.
 _MARKER = re.compile(rb"\xff+([^\x00\x01\xd0-\xd8\xff])")
 _START_OF_SCAN, _END_OF_IMAGE = b"\xda", b"\xd9"
 
@@ -48,8 +49,8 @@ def image_folder(
 ) -> ImageFolder:
     """The images below a folder with a sub-folder for each class: ``photos/cat/1.jpg``, ``photos/dog/1.png``.
 
-    The result is read a batch at a time, by ``batches(image_folder(path), batch_size=32)`` or any loader that asks a
-    source for its length and its elements. A batch is a dict: ``"image"`` has shape (number, channels, height, width),
+    Images are read a batch at a time, by ``batches(image_folder(path), batch_size=32)`` or any loader that uses the
+    length and the elements of a source. A batch is a dict: ``"image"`` has shape (number, channels, height, width),
     floats between 0 and 1 or, with ``dtype="uint8"``, the numbers in the files; ``"label"``, int64, has the numbers of
     the classes in the order of their names. Images that are not in sub-folders have no labels.
 
@@ -58,9 +59,9 @@ def image_folder(
     precision, as floats; of 16-bit colours Pillow reads the upper 8 bits, with a note on standard error, and of several
     frames the first.
 
-    Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a folder
-    without images, for links out of the folder, and later for files that are not images, or whose pixels take more than
-    ten times the file and 200 MB, and :class:`ShapeError` for images of several sizes without ``size``.
+    Raises :class:`BackendUnavailableError` without the extra ``data``, :class:`FileFormatError` for a folder without
+    images, for links out of the folder, and later for files that are not images, or whose pixels take more than ten
+    times the file and 200 MB, and :class:`ShapeError` for images of several sizes without ``size``.
 
         >>> import tempfile, PIL.Image
         >>> folder = tempfile.mkdtemp()
@@ -153,7 +154,7 @@ class ImageFolder:
         return {"image": images[0][None] if len(images) == 1 else np.stack(images) if images else none, **label}
 
     def select(self, indices: Any) -> ImageFolder:
-        """The part of the folder with these numbers; nothing is read yet."""
+        """The images with these indices; nothing is read yet."""
         numbers = np.asarray(indices, np.intp)
         labels = None if self.labels is None else self.labels[numbers]
         paths = [self.paths[i] for i in numbers]
@@ -167,7 +168,7 @@ class ImageFolder:
         }  # fmt: skip
 
     def _note_depth(self, path: Path, content: bytes, file: Any) -> None:
-        """Say, once, that Pillow does not read all of the colours' bits."""
+        """Note, once, that Pillow does not read all bits of the colours."""
         if not self._has_noted and _has_deep_colours(content, file):
             self._has_noted = True
             words = "has 16 bits per colour, and only the upper 8 are read; other files may have them, too"
@@ -177,7 +178,7 @@ class ImageFolder:
         from PIL import Image, ImageOps
 
         ordinary(path)
-        content = path.read_bytes()  # so that errors of the system end here: decoders seek where a file says
+        content = path.read_bytes()  # so that system errors are raised here: decoders seek where a file says
         try:
             with Image.open(io.BytesIO(content), formats=FORMATS) as file:
                 if content.startswith(b"\xff\xd8") and _scans(content) > _MOST_SCANS:
@@ -198,12 +199,12 @@ class ImageFolder:
                 return self._of_channels(image)
         except (BackburnError, MemoryError):
             raise
-        except Exception as cause:  # of whatever decoder
+        except Exception as cause:  # of any decoder
             words = printable(_ADDRESS.sub("", str(cause)) or type(cause).__name__, 500)
             raise FileFormatError(f"image_folder: {path} cannot be read as an image: {words}") from cause
 
     def _check_memory(self, path: Path, file: Any, most: int) -> None:
-        """Raise :class:`FileFormatError` for an image whose pixels take more than ``most`` bytes on their way."""
+        """Raise :class:`FileFormatError` for an image whose pixels take more than ``most`` bytes to read."""
         result = 0 if self._size is not None else CHANNELS[self._mode] * self._dtype.itemsize
         if file.mode.startswith(("I", "F")):
             pixel = _DEEP + result
@@ -217,7 +218,7 @@ class ImageFolder:
             )
 
     def _of_channels(self, image: Any) -> NDArray[Any]:
-        """The pixels of an image, one channel after the other, so that there is no second array of all."""
+        """The pixels of an image, copied channel by channel to avoid a second array of all."""
         found = np.empty((CHANNELS[self._mode], image.height, image.width), self._dtype)
         for number, channel in enumerate(found):
             pixels = np.asarray(image.getchannel(number))
@@ -228,7 +229,7 @@ class ImageFolder:
         return found
 
     def _deep(self, path: Path, file: Any) -> NDArray[np.float64]:
-        """The shares of white of gray pixels of more than 8 bits, which Pillow's conversions would cut off."""
+        """Gray pixels of more than 8 bits, which Pillow's conversions would clip, as fractions of white."""
         tags = getattr(file, "tag_v2", {})
         bits = tags.get(258, (16,))[0]
         if file.mode == "F" or bits > 16 or (file.mode == "I" and file.format not in ("PNG", "PPM")):
@@ -241,7 +242,7 @@ class ImageFolder:
                 f"image_folder: {path} has {bits} bits for each pixel, which uint8 does not hold: take floats"
             )
         shares = np.asarray(file) / float((1 << bits) - 1)
-        return np.subtract(1.0, shares, out=shares) if tags.get(262) == 0 else shares  # some begin with white
+        return np.subtract(1.0, shares, out=shares) if tags.get(262) == 0 else shares  # in some, 0 is white
 
     def _of_gray(self, shares: NDArray[np.float64]) -> NDArray[Any]:
         """An image of gray pixels, resized, with the channels of the mode."""
@@ -260,7 +261,7 @@ class ImageFolder:
 
 
 def _scans(content: bytes) -> int:
-    """The scans of a JPEG, at most one more than are allowed."""
+    """The number of scans of a JPEG; counting stops above the limit."""
     found, place = 0, 2
     while (match := _MARKER.search(content, place)) is not None and match[1] != _END_OF_IMAGE:
         found += match[1] == _START_OF_SCAN

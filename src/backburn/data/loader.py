@@ -1,4 +1,4 @@
-"""Splitting data, and iterating over them in batches, with a state to go on from."""
+"""Splitting data, and iterating over them in batches, with a state to continue from."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def hold_out(*arrays: NDArray[Any], parts: int = 5, seed: int | None = None) -> 
 def hold_out(*arrays: Any, parts: int = 5, seed: int | None = None) -> tuple[Any, Any]: ...
 @explained
 def hold_out(*arrays: Any, parts: int = 5, seed: int | None = None) -> tuple[Any, Any]:
-    """Split data of one length into a training set and the last of ``parts`` equal parts, which is held out.
+    """Split data of equal length into a training set and the last of ``parts`` equal parts, which is held out.
 
     Data are what :func:`batches` takes, and both results have their structure. Where the length is not a multiple of
     ``parts``, the held-out part is rounded up: of 1,797 images it has 360. The results are views. With a ``seed`` the
     elements are drawn at random instead, and copied: for data that are sorted by class. Raises :class:`ShapeError` for
-    arrays of several lengths, :class:`ArgumentError` for less than two parts or fewer elements than parts.
+    arrays of different lengths, :class:`ArgumentError` for less than two parts or fewer elements than parts.
 
         >>> kept, held_out = hold_out(np.arange(11))
         >>> kept[0], held_out[0]
@@ -72,7 +72,7 @@ def batches(
 def batches(
     *arrays: Any, batch_size: int, seed: int | None = None, epoch: int = 0, drop_last: bool = False
 ) -> Batches[Any]:
-    """Iterate over data of one length in batches of ``batch_size`` elements.
+    """Iterate over data of equal length in batches of ``batch_size`` elements.
 
     Data are several arrays, which give tuples of arrays; or one dict, named tuple or dataclass of arrays, nested or
     not, which gives batches of its structure; or a data frame of pandas, polars or pyarrow, which gives dicts of
@@ -86,7 +86,7 @@ def batches(
     is computed a block at a time, and takes no memory.
 
     The result can be iterated over again, in the same order, and ``len`` is its number of batches. Its iterator has
-    ``get_state`` and ``set_state``. Raises :class:`ShapeError` for arrays of several lengths, :class:`DTypeError` for
+    ``get_state`` and ``set_state``. Raises :class:`ShapeError` for arrays of different lengths, :class:`DTypeError` for
     lists and :class:`ArgumentError` for a batch size below 1.
 
         >>> for x, y in batches(np.arange(5), np.arange(5) ** 2, batch_size=2):
@@ -127,13 +127,13 @@ class Batches(Iterable[B_co], Generic[B_co]):
         return -(-self._end // self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Shuffle anew for iterators that begin after this. Raises :class:`ArgumentError` for a negative number."""
+        """Set the epoch, and so the order, of new iterators. Raises :class:`ArgumentError` for a negative number."""
         if not is_whole(epoch, 0):
             raise ArgumentError(f"batches: epoch is an integer from 0 on, not {epoch!r}")
         self.epoch = int(epoch)
 
     def describe(self) -> dict[str, Any]:
-        """The settings from which the order and contents of batches follow: plain values by name, to compare two runs.
+        """The settings that determine the order and contents of batches: plain values by name, to compare two runs.
 
         >>> batches(np.zeros((5, 2)), batch_size=2, seed=0).describe()
         {'elements': 5, 'batch_size': 2, 'seed': 0, 'drop_last': False, 'arrays': {'0': 'float64[5,2]'}}
@@ -174,13 +174,13 @@ class BatchIterator(Iterator[B_co], Generic[B_co]):
         return found
 
     def numbers(self) -> Indices:
-        """The numbers of the next batch's elements, which then counts as handed out; :meth:`read` reads them."""
+        """The indices of the next batch, which then counts as handed out; :meth:`read` reads its elements."""
         found = self._numbers()
         self._batch += 1
         return found
 
     def read(self, numbers: Indices) -> B_co:
-        """The elements of these numbers, as a batch."""
+        """The elements at these indices, as a batch."""
         found: B_co = self._loader._source[numbers]
         return found
 
@@ -195,11 +195,11 @@ class BatchIterator(Iterator[B_co], Generic[B_co]):
         return self._order[start : min(start + loader.batch_size, loader._end)]
 
     def get_state(self) -> dict[str, Any]:
-        """The epoch and the number of batches handed out, with what they are counted in."""
+        """The epoch and the number of batches handed out, with the settings that give them meaning."""
         return {"epoch": self._epoch, "batch": self._batch, **self._facts()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on after the batch at which :meth:`get_state` was called, also in another process.
+        """Continue after the batch at which :meth:`get_state` was called, also in another process.
 
         Raises :class:`ArgumentError` for a state of other data, or of another seed or size of batches.
         """
@@ -229,8 +229,8 @@ def windows(x: NDArray[Any], length: int, *, stride: int | None = None) -> NDArr
     """Windows of ``length`` elements along the first axis, each ``stride`` after the one before, as rows of a view.
 
     The result has shape (number, length, ...) and copies nothing: of a memory map, :func:`batches` reads only the
-    windows of each batch. By default windows do not overlap; what is left at the end is not part of any. Rows of one
-    token more than the stride have inputs and targets of a language model:
+    windows of each batch. By default windows do not overlap; elements left over at the end are in none. Rows one token
+    longer than the stride have inputs and targets of a language model:
 
         >>> tokens = np.arange(10)  # or np.memmap("tokens.bin", np.uint16, mode="r")
         >>> rows = windows(tokens, 4, stride=3)

@@ -11,7 +11,7 @@ from backburn.base.errors import ArgumentError
 
 Indices: TypeAlias = NDArray[np.intp]
 
-#: The number of elements from which on an order is computed, not stored: a permutation takes 8 bytes for each.
+#: From this number of elements an order is computed, not stored: a permutation takes 8 bytes for each.
 MANY = 1 << 20
 #: The number of positions that are computed together.
 BLOCK = 1 << 14
@@ -46,13 +46,13 @@ class Order:
 
 
 class Bijection:
-    """A random one-to-one map of the integers below ``length``, each image computed by itself.
+    """A random one-to-one map of the integers below ``length``, each image computed independently.
 
     On the integers of as many bits as ``length`` needs, adding a number, multiplying by an odd one and folding the high
     bits into the low ones are one-to-one; several rounds of them mix all bits. An image that is too large is mapped
-    again until it is not, which is twice at most on average. Integers alone are computed with, so that the map is the
-    same on every machine. The method is the cycle walking of Black and Rogaway (2002), *Ciphers with Arbitrary Finite
-    Domains*, CT-RSA, section 4, around a mixing function instead of a cipher.
+    again until it is not, at most twice on average. Only integers are used, so that the map is the same on every
+    machine. The method is the cycle walking of Black and Rogaway (2002), *Ciphers with Arbitrary Finite Domains*,
+    CT-RSA, section 4, around a mixing function instead of a cipher.
 
         >>> Bijection(10, np.random.default_rng(0))(np.arange(10)).tolist()
         [1, 4, 3, 9, 2, 8, 5, 6, 7, 0]
@@ -75,7 +75,7 @@ class Bijection:
 
     def _mixed(self, x: NDArray[Any]) -> NDArray[Any]:
         for added, factor in self._keys:
-            x += added  # what overflows is cut off below
+            x += added  # the mask below drops overflow
             x *= factor
             x &= self._mask
             x ^= x >> self._fold
@@ -94,5 +94,5 @@ def generator(seed: int, epoch: int, stream: int = 0) -> np.random.Generator:
 
 
 def is_whole(value: Any, least: int) -> bool:
-    """Whether ``value`` is an integer, of Python's or NumPy's, from ``least`` on."""
+    """Whether ``value`` is an integer, of Python or NumPy, of at least ``least``."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least

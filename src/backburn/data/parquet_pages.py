@@ -1,9 +1,9 @@
 """The memory that a Parquet file takes, from its footer and the headers of its pages, before they are expanded.
 
-A column of a thousand million zeros is a page of some bytes, and a compressed page may expand by a factor of thousands,
-so that the library that reads the file is asked only after a look at it. The headers are in Thrift's compact protocol
+A column of a billion zeros is a page of some bytes, and a compressed page may expand by a factor of thousands, so the
+file is checked before the library reads it. The headers are in Thrift's compact protocol
 (https://github.com/apache/parquet-format, https://github.com/apache/thrift/blob/master/doc/specs/). The library's own
-objects for them end the process for some damaged files, for which it raises an error when it reads them.
+objects for them crash the process for some damaged files, which its reader refuses with an error.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any, BinaryIO
 
 from backburn.base.errors import FileFormatError
 
-#: Bytes of an element of each type of a column, by its number; of texts, without their characters.
+#: Bytes of an element of each type of a column, by the type's number; of texts, without their characters.
 _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 16}
-#: The type whose values vary in length, and the repetition of a column with any number of values in a row.
+#: The type whose width the schema gives, and the repetition of a column with any number of values in a row.
 _FIXED, _REPEATED = 7, 2
-#: The type of texts and bytes, and the encoding in which each begins like the one before, whose lengths no header has.
+#: The type of texts and bytes, and their encoding by common prefixes, in which no header has their lengths.
 _BYTES, _DELTA = 6, 7
-#: Bytes of memory of a column of a group of rows as the library describes it.
+#: Bytes of memory of the library's description of a column in a group of rows.
 _CHUNK = 4_000
-#: The longest header of a page, the longest footer, and the most groups in groups of columns.
+#: The longest header of a page, the longest footer, and the deepest nesting of groups of columns.
 _LONGEST_HEADER, _LONGEST_FOOTER, _MOST_DEPTH = 1 << 16, 1 << 24, 64
 _MAGIC, _TAIL = b"PAR1", 8
 
 
 class _Reader:
-    """Reads values of Thrift's compact protocol; raises ValueError for what are none."""
+    """Reads values of Thrift's compact protocol; raises ValueError for invalid ones."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -59,13 +59,13 @@ class _Reader:
         return (found >> 1) ^ -(found & 1)
 
     def skip(self, length: int) -> None:
-        """Move on."""
+        """Skip bytes."""
         if length > len(self.content) - self.place:
             raise ValueError("a header that does not end")
         self.place += length
 
     def value(self, kind: int, depth: int = 0) -> Any:
-        """The value of a type: integers, bytes, structs as tables by number, and lists of these; of floats nothing."""
+        """The value of a type: integers, bytes, structs as tables by number, and lists of these; None for floats."""
         if depth > _MOST_DEPTH:
             raise ValueError("structs in structs too deep")
         if kind in (1, 2):
@@ -119,7 +119,7 @@ class _Leaf:
 def check_memory(path: Path, columns: Iterable[str] | None, most: int) -> None:
     """Raise :class:`FileFormatError` if columns, all or some by name, would take more than ``most`` bytes of memory.
 
-    And for a footer or a page that is damaged, columns in groups too deep, and a file that refers to others.
+    Also for a footer or a page that is damaged, groups of columns nested too deeply, and a file that refers to others.
     """
     wanted = None if columns is None else {name.encode() for name in columns}
     with open(path, "rb") as file:
@@ -135,7 +135,7 @@ def check_memory(path: Path, columns: Iterable[str] | None, most: int) -> None:
                     if part.get(1):
                         raise ValueError("columns in other files")
                     left -= part[3][7]
-                    if part[3][7] < 0 or left < 0:  # whose pages would be read for each column again
+                    if part[3][7] < 0 or left < 0:  # whose pages would be read again for each column
                         raise ValueError("columns in the same bytes")
                     if size <= most and (wanted is None or part[3][3][0] in wanted):
                         size += _chunk_size(file, leaf, part[3], rows, most)
@@ -168,7 +168,7 @@ def _footer(path: Path, file: BinaryIO) -> bytes:
 
 
 def _leaves(schema: list[dict[int, Any]]) -> list[_Leaf]:
-    """The columns with values of a footer's list, in which each group says how many of the next are in it."""
+    """The columns with values in a footer's list, in which each group gives the number of following entries in it."""
     leaves: list[_Leaf] = []
     groups = [[1, False]]
     for element in schema:
@@ -183,7 +183,7 @@ def _leaves(schema: list[dict[int, Any]]) -> list[_Leaf]:
             groups.append([count, is_nested])
         else:
             width = element.get(2, 0) if element.get(1) == _FIXED else _WIDTHS.get(element.get(1, -1), 16)
-            is_text = element.get(6) == 0 or 1 in (element.get(10) or {})  # by either way of saying so
+            is_text = element.get(6) == 0 or 1 in (element.get(10) or {})  # in either form of the annotation
             leaves.append(_Leaf(max(width, 1), is_nested, element.get(1) == _BYTES, is_text))
     return leaves
 
@@ -206,7 +206,7 @@ def _chunk_size(file: BinaryIO, leaf: _Leaf, about: dict[int, Any], rows: int, m
         if leaf.is_bytes and _DELTA in (data.get(2), later.get(4)):
             raise _UnboundedError
         if leaf.is_bytes and 7 in header and (leaf.is_nested or not leaf.is_text):
-            shared = header[2]  # of a dictionary, each of whose values may be as long, and becomes each of the column
+            shared = header[2]  # of a dictionary: one value may be as long, and be every value of the column
         if min(header[3], header[2], found) < 0 or header[3] > end - start:
             raise ValueError("a page of other lengths than it has")
         values += found

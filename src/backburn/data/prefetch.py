@@ -1,4 +1,4 @@
-"""Reading ahead: a thread takes batches while the step before computes."""
+"""Reading ahead: a thread takes batches while the previous step computes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ B = TypeVar("B")
 def prefetch(data: Iterable[B], size: int = 2) -> Prefetch[B]:
     """Let a thread take up to ``size`` batches of ``data`` ahead of the loop that uses them.
 
-    The thread reads, decodes or waits, for which Python lets it run beside computations; batches and their order stay
-    the same. An error that ``data`` raises comes at its batch, after those before it. The thread ends with the data, or
-    when the loop is left. Where the iterator of ``data`` has ``get_state`` and ``set_state``, so has that of the
+    The thread reads, decodes or waits, which Python runs concurrently with computations; batches and their order stay
+    the same. An error that ``data`` raises is raised at its batch, after those before it. The thread ends with the
+    data, or when the loop is left. If the iterator of ``data`` has ``get_state`` and ``set_state``, so has that of the
     result, and its state is that of the batches handed out, not of those taken ahead. ``len`` and ``set_epoch`` are
     those of ``data``. Raises :class:`ArgumentError` for what cannot be iterated over, or a size below 1.
 
@@ -50,7 +50,7 @@ class Prefetch(Iterable[B], Generic[B]):
         return kind(iterator, self._size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the data the number of the epoch, where it matters to them."""
+        """Pass the number of the epoch to the data, if they take it."""
         if hasattr(self._data, "set_epoch"):
             self._data.set_epoch(epoch)
 
@@ -103,7 +103,7 @@ class StatefulIterator(PrefetchIterator[B]):
         return self._state
 
     def set_state(self, state: Any) -> None:
-        """Go on from a state; what was taken ahead is dropped."""
+        """Continue from a state; batches taken ahead are dropped."""
         if self._ahead is not None:
             self._ahead.stop(wait=True)
         self._iterator.set_state(state)
@@ -118,7 +118,7 @@ class _Ahead:
         self._changed = threading.Condition()
         self._stopped = False
         self._size = size
-        # The thread is in the contexts of the loop, such as that of a default backend.
+        # The thread runs in the contexts of the loop, such as that of a default backend.
         run, given = copy_context().run, (self._run, iterator)
         self._thread = threading.Thread(target=run, args=given, name="backburn.prefetch", daemon=True)
         self._thread.start()
@@ -157,10 +157,10 @@ class _Ahead:
             try:
                 batch = next(iterator)
                 state = state_of() if state_of is not None else None
-            except BaseException as raised:  # the loop gets it, also one that would end a thread
+            except BaseException as raised:  # raised in the loop, even if it would end a thread
                 error = raised
             with self._changed:
                 if not self._stopped:
                     self._found.append((batch, state, error))
                 self._changed.notify()
-            del batch, state  # the loop alone keeps them
+            del batch, state  # only the loop keeps them

@@ -1,4 +1,4 @@
-"""Sources of batches: trees of arrays, data frames, memory maps, and records that are read when asked for."""
+"""Sources of batches: trees of arrays, data frames, memory maps, and records that are read on access."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.base.trees import flatten, leaves_with_paths, unflatten
 from backburn.data.order import Indices
 
-#: The elements of a map that are read before its pages are given back: an element may bring a huge page of 2 MiB.
+#: The elements of a map that are read before its pages are released: an element may load a huge page of 2 MiB.
 TOGETHER = 8
-#: The bytes of a map from which on pages are given back.
+#: The least size, in bytes, of a map whose pages are released.
 LARGE = TOGETHER << 21
 
 
 class Source:
     """Elements by number, in the structure in which they were given: ``source[indices]`` is a batch of them.
 
-    Raises as :func:`backburn.data.batches` does, in the name of ``name``.
+    Raises the errors of :func:`backburn.data.batches`, in the name of ``name``.
     """
 
     def __init__(self, name: str, given: tuple[Any, ...]) -> None:
@@ -52,7 +52,7 @@ class Source:
         return unflatten(self._structure, found)
 
     def parts(self, first: Any, second: Any) -> tuple[Any, Any]:
-        """The elements of two slices, or of two arrays of numbers, in the structure of the source."""
+        """The elements of two slices, or of two arrays of indices, in the structure of the source."""
 
         def part(which: Any) -> Any:
             chosen = [
@@ -74,12 +74,12 @@ class Source:
         if len(set(lengths.values())) > 1:
             plain = all(key.isdigit() for key in lengths)
             words = ", ".join(str(n) if plain else f"{key}: {n}" for key, n in lengths.items())
-            raise ShapeError(f"{name}: the arrays have one length, not {words}")
+            raise ShapeError(f"{name}: the arrays have equal lengths, not {words}")
         return next(iter(lengths.values()))
 
 
 class Mapped:
-    """An array over a map that keeps little resident: the system keeps pages that were given back if it can."""
+    """An array over a map that keeps little resident: the system caches released pages if it can."""
 
     def __init__(self, array: NDArray[Any], pages: mmap.mmap) -> None:
         self._array = array
@@ -119,7 +119,7 @@ def _columns(name: str, x: Any) -> Any:
 
 
 def _values(name: str, what: str, series: Any) -> Any:
-    """A column of a frame as an array. Raises :class:`DTypeError` for integers that would be rounded for their gaps."""
+    """A column of a frame as an array. Raises :class:`DTypeError` for integers that gaps would round."""
     found = series.to_numpy()
     kind = str(getattr(series, "dtype", getattr(series, "type", ""))).lower()
     if found.dtype.kind == "f" and kind.startswith(("int", "uint")) and np.nanmax(np.abs(found), initial=0) >= 2.0**53:
@@ -143,7 +143,7 @@ def _leaf(name: str, path: str, x: Any) -> Any:
 
 
 def _map_of(x: Any) -> mmap.mmap | None:
-    """The large map under an array that is a view of one, if its pages can be given back without loss."""
+    """The large map under an array that is a view of one, if its pages can be released without loss."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return None
     mode = None

@@ -42,7 +42,7 @@ def read_table(
     its cells. No cell is changed: numbers with leading zeros (``02116``), and integers that fit no dtype, stay text.
     Missing numbers are NaN, missing times NaT; a column of integers with a missing one has floats. Days and moments are
     ``datetime64``, those with a time zone in UTC, and times of day are ``timedelta64`` from midnight. A column of lists
-    of one length has two axes. Texts are arrays of strings, which no tensor holds:
+    of equal length has two axes. Texts are arrays of strings, which no tensor holds:
     ``names, numbers = np.unique(table["species"], return_inverse=True)`` numbers the classes.
 
     ``types`` gives columns a dtype by name, such as ``{"zip": "str", "price": "float32"}``, and ``missing`` names
@@ -57,12 +57,12 @@ def read_table(
     If one text is so long that a fixed-width array would take seven times the table and 150 MB, the column is an array
     of ``np.dtypes.StringDType``.
 
-    Needs the extra ``data``; :class:`BackendUnavailableError` says so. Raises :class:`FileFormatError` for a file that
-    is not a table, has no rows or another encoding, one whose columns would take more memory than ten times its bytes
-    and 200 MB, and a compressed one that expands to more than 20 times its bytes and 10 MB; :class:`ArgumentError` for
-    columns that it does not have, and :class:`DTypeError` for columns of lists of several lengths or of records, for
-    cells that are not of the type that ``types`` has for them, and for numbers of a Parquet file that the dtype would
-    round (``types`` decides it).
+    Raises :class:`BackendUnavailableError` without the extra ``data``; :class:`FileFormatError` for a file that is not
+    a table, has no rows or another encoding, one whose columns would take more memory than ten times its bytes and 200
+    MB, and a compressed one that expands to more than 20 times its bytes and 10 MB; :class:`ArgumentError` for columns
+    that it does not have, and :class:`DTypeError` for columns of lists of several lengths or of records, for cells that
+    are not of the type that ``types`` has for them, and for numbers of a Parquet file that the dtype would round
+    (unless ``types`` asks for it).
 
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "flowers.csv")
@@ -147,7 +147,7 @@ def _cells(
 
 
 def _dtypes(types: Any) -> dict[str, np.dtype[Any]]:
-    """The dtypes by name. Raises :class:`ArgumentError` for others than those of numbers, times and texts."""
+    """The dtypes by name. Raises :class:`ArgumentError` for dtypes other than those of numbers, times and texts."""
     if types is not None and not isinstance(types, Mapping):
         raise ArgumentError(f"read_table: types is a dict of dtypes by the names of columns, not {types!r:.80}")
     found = {}
@@ -162,7 +162,7 @@ def _dtypes(types: Any) -> dict[str, np.dtype[Any]]:
 
 
 def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
-    """A table, of some columns alone, and the names of those that hold the nameless index of a frame."""
+    """A table, of ``wanted`` columns if given, and the names of those that hold the unnamed index of a frame."""
     from pyarrow import parquet
 
     most = room(path.stat().st_size)
@@ -171,14 +171,14 @@ def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
         schema = file.schema_arrow
         names = [field.name for field in schema if delimited.is_text(field.type)]
         if wanted is not None and not wanted <= set(schema.names):
-            return schema.empty_table(), frozenset()  # which tells what there is
+            return schema.empty_table(), frozenset()  # the error names its columns
         for field in schema:
             if wanted is None or field.name in wanted:
                 _check_kind(field.type, f"{quoted(field.name)} in {path}")
-    with parquet.ParquetFile(path, read_dictionary=names) as file:  # a text of many rows stays one until it is measured
+    with parquet.ParquetFile(path, read_dictionary=names) as file:  # a text of many rows is stored once until measured
         order = None if wanted is None else [name for name in schema.names if name in wanted]
         table = file.read(columns=order)
-    table.validate(full=True)  # what is not UTF-8, and places outside of a dictionary, are found by nothing else
+    table.validate(full=True)  # only this finds invalid UTF-8, and indices outside of a dictionary
     table = _expanded(table, path, most)
     is_pandas = b"pandas" in (table.schema.metadata or {})
     return table, frozenset(
@@ -187,7 +187,7 @@ def _parquet(path: Path, wanted: set[str] | None) -> tuple[Any, frozenset[str]]:
 
 
 def _expanded(table: Any, path: Path, most: int) -> Any:
-    """The table with texts in the place of their numbers, unless they have more than ``most`` characters together."""
+    """The table with dictionaries of texts expanded. Raises unless all have at most ``most`` bytes together."""
     from pyarrow import types
 
     compute = delimited.functions()
@@ -228,7 +228,7 @@ def _column(column: Any, dtype: np.dtype[Any] | None, missing: Sequence[str], wh
 
 
 def _number(column: Any, dtype: np.dtype[Any] | None, what: str) -> NDArray[Any]:
-    """Integers and decimals. Raises :class:`DTypeError` for those that floats round, unless floats are asked for."""
+    """Integers and decimals. Raises :class:`DTypeError` for those that floats round, unless floats are requested."""
     import pyarrow
     from pyarrow import types
 
@@ -248,7 +248,7 @@ def _number(column: Any, dtype: np.dtype[Any] | None, what: str) -> NDArray[Any]
                 raise _rounded(what, "integers above 2**53 and gaps, for which a float's NaN stands")
         return column.to_numpy()
     found: NDArray[Any] = column.cast(pyarrow.string()).cast(pyarrow.float64()).to_numpy()  # which rounds once
-    if not rounds and kind.precision > 15:  # of 15 digits, a float gives back all
+    if not rounds and kind.precision > 15:  # a float keeps 15 digits
         pairs = zip(column.to_pylist(), found.tolist(), strict=True)
         if any(exact is not None and exact != Decimal(repr(near)) for exact, near in pairs):
             raise _rounded(what, f"decimals of {kind.precision} digits")
@@ -274,7 +274,7 @@ def _time(column: Any) -> NDArray[Any]:
 
 
 def _cast(found: NDArray[Any], dtype: np.dtype[Any], what: str) -> NDArray[Any]:
-    """An array in the dtype that was asked for. Raises :class:`DTypeError` where integers or truth values change."""
+    """An array in the requested dtype. Raises :class:`DTypeError` where integers or booleans would change."""
     if dtype.kind in "iub" and found.dtype.kind == "f" and np.isnan(found).any():
         raise DTypeError(f"read_table: {what} has gaps, for which {dtype} has no value: a float dtype has NaN")
     if (dtype.kind in "mM") != (found.dtype.kind in "mM"):

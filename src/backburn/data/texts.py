@@ -19,12 +19,12 @@ from backburn.hints.arguments import explained
 def read_text(
     path: str | os.PathLike[str], encode: Callable[[str], Iterable[int]] | None = None
 ) -> NDArray[np.unsignedinteger[Any]]:
-    """The tokens of a text file, or of all files ``*.txt`` below a folder one after another, by name.
+    """The tokens of a text file, or of all files ``*.txt`` below a folder, concatenated by name.
 
     Tokens are the bytes of the files, uint8, and one file is mapped rather than read; with ``encode``, a function such
     as that of :class:`backburn.models.Tokenizer`, they are the numbers that it returns for the text of each file, which
     is in UTF-8, in the smallest unsigned dtype that holds them. Line ends are unchanged, and a byte-order mark is not
-    part of the text. :func:`windows` cuts the tokens into rows of equal length.
+    part of the text. :func:`windows` splits the tokens into rows of equal length.
 
     Raises :class:`FileFormatError` for a folder without texts or with links out of it, for an empty file and, with
     ``encode``, for one that is not in UTF-8, and :class:`ArgumentError` where ``encode`` returns anything but integers
@@ -63,9 +63,7 @@ def _encoded(path: Path, encode: Callable[[str], Iterable[int]]) -> NDArray[np.i
     tokens = np.asarray(encode(text))
     if tokens.ndim != 1 or (tokens.size and (tokens.dtype.kind not in "iu" or tokens.min() < 0)):
         kind = f"{tokens.dtype}{list(tokens.shape)}"
-        raise ArgumentError(
-            f"read_text: encode returns the numbers of tokens, from 0 on, for a text; {path} gave {kind}"
-        )
+        raise ArgumentError(f"read_text: encode returns token numbers, from 0 on, for a text; {path} gave {kind}")
     return tokens.astype(np.int64)
 
 

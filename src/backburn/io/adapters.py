@@ -77,7 +77,7 @@ def save_adapters(model: Module, folder: str | os.PathLike[str], *, rename: Call
         )
     names = {path: path if rename is None else rename(path) for path, _ in found}
     if len(set(names.values())) < len(names):
-        raise ArgumentError("save_adapters: rename gives two layers one name")
+        raise ArgumentError("save_adapters: rename returns the same name for two layers")
     tensors = []
     for path, layer in found:
         for part in PARTS:
@@ -267,8 +267,8 @@ def _layers(where: str, tensors: Mapping[str, Stored]) -> dict[str, dict[str, St
         match = _NAME.fullmatch(name)
         if match is None or match[1] is None:
             raise FileFormatError(
-                f"{where}: {quoted(name)} is not part of an adapter of a linear layer: {PREFIX}<path>.lora_A.weight is "
-                "one"
+                f"{where}: {quoted(name)} is not part of an adapter of a linear layer, such as "
+                f"{PREFIX}<path>.lora_A.weight"
             )
         if match[2] in layers.setdefault(match[1], {}):
             raise FileFormatError(f"{where}: {printable(match[1])} has {match[2]} twice")
@@ -297,7 +297,7 @@ def _adapter(
     expected = PARTS[: 3 if config["use_dora"] else 2]
     if parts.keys() != {*expected}:
         wrong = sorted({*expected} ^ parts.keys())
-        kind = "lacks" if wrong[0] in expected else "has no place for"
+        kind = "lacks" if wrong[0] in expected else "has an unexpected"
         raise FileFormatError(f"{where}: the adapter of {printable(name)} {kind} {wrong[0]}")
     rank = _number(config, "rank_pattern", "r", name)
     outputs, inputs = base.weight.shape

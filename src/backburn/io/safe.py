@@ -209,12 +209,12 @@ def _check(file: MappedFile, header: Mapping[str, Any], entries: Mapping[str, En
     """Compare the checksums of a file."""
     digests = header["crc32"]["tensors"]
     if digests.keys() != entries.keys():
-        raise FileFormatError(f"{file.where}: the file is damaged: its checksums are not those of its tensors")
+        raise FileFormatError(f"{file.where}: the file is damaged: its checksums do not match its tensors")
     if header["crc32"].get("document") != _digest(header["document"], header["quantized"]):
-        raise FileFormatError(f"{file.where}: the file is damaged: its metadata do not have their checksum")
+        raise FileFormatError(f"{file.where}: the file is damaged: the checksum of its metadata does not match")
     for entry in entries.values():
         if not kind_of(entry.dtype):
-            raise FileFormatError(f"{file.where}: {quoted(entry.name)} is {printable(entry.dtype)}, which no tensor is")
+            raise FileFormatError(f"{file.where}: {quoted(entry.name)} is {printable(entry.dtype)}, not a tensor dtype")
     if verify:
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(lambda entry: check_digest(file, entry, digests[entry.name]), entries.values()):

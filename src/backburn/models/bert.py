@@ -1,4 +1,4 @@
-"""BERT: an encoder of text, which attends both ways; alone, and with two heads.
+"""BERT: a bidirectional encoder of text, without a head or with one of two.
 
 After Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers (2018).
 """

@@ -139,7 +139,7 @@ class Cache:
 
 
 def _check(buffer: Any, new: Any) -> None:
-    """Raise unless new steps fit behind those of a buffer."""
+    """Raise unless new steps fit after those of a buffer."""
     fits = buffer.shape[:-2] == new.shape[:-2] and buffer.shape[-1] == new.shape[-1] and buffer.dtype is new.dtype
     if not fits or buffer.backend != new.backend:
         raise ShapeError(

@@ -45,7 +45,7 @@ class Config:
     for sizes below 1, and for values that a model does not support.
     """
 
-    #: The family, which published files name beside the architecture.
+    #: The family, which published files name besides the architecture.
     model_type: ClassVar[str] = ""
     #: The supported values of keys that change the result, whether the keys are fields or not.
     SUPPORTED: ClassVar[Mapping[str, tuple[Any, ...]]] = types.MappingProxyType({})

@@ -171,7 +171,7 @@ def _decoder(model: Any, cache: Cache, steps: int, count: int) -> Callable[[Any]
 
 
 def _check_takes_cache(model: Any) -> None:
-    """Raises :class:`ArgumentError` for a model that cannot be called with the new tokens alone."""
+    """Raises :class:`ArgumentError` for a model that cannot be called with only the new tokens."""
     options = inspect.signature(model.forward).parameters if isinstance(model, Module) else {}
     if "cache" not in options and all(option.kind is not option.VAR_KEYWORD for option in options.values()):
         raise ArgumentError(

@@ -218,7 +218,7 @@ def _classes(where: str, values: Mapping[str, Any]) -> tuple[type[Pretrained], t
 
 
 def _own_name(name: str) -> str:
-    """The path of a tensor in a folder whose names are the model's own."""
+    """The name itself: the path of a tensor in a folder with the model's own names."""
     return name
 
 

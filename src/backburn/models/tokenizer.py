@@ -219,7 +219,7 @@ def _differing(config: Mapping[str, Any], text: str) -> list[str]:
 
 
 def _parts(table: Any, kind: str) -> list[dict[str, Any]]:
-    """The parts of a kind in a normalizer or a pre-tokenizer, which may be a sequence of them."""
+    """The parts of type ``kind`` in a normalizer or a pre-tokenizer, which may be a sequence of parts."""
     if not isinstance(table, dict):
         return []
     inner = [x for key in ("normalizers", "pretokenizers") for x in table.get(key) or () if isinstance(x, dict)]
@@ -266,7 +266,7 @@ def _text(folder: Path, name: str, required: bool = False) -> str:
         if required:
             raise FileFormatError(
                 f"{path}: there is no such file; Tokenizer takes a folder with a tokenizer.json: "
-                "copy it from the folder of the model that this one was made of"
+                "copy it from the folder of the model that this one was made from"
             )
         return ""
     try:

@@ -4,8 +4,8 @@ Each function returns a new tensor on the default backend (or ``backend``) in th
 drawn from the default generator (or ``generator``). Complex values have independent parts, and together the given or
 documented standard deviation (Trabelsi et al., "Deep complex networks", 2018, arXiv:1705.09792).
 
-Weights have the shape ``(outputs, inputs)``, kernels of convolutions ``(outputs, inputs, *window)``. To initialize a
-parameter anew, write ``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
+Weights have the shape ``(outputs, inputs)``, kernels of convolutions ``(outputs, inputs, *window)``. To reinitialize a
+parameter, write ``layer.weight = nn.parameter(init.orthogonal(layer.weight.shape))``.
 """
 
 from __future__ import annotations

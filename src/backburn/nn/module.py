@@ -545,7 +545,7 @@ def _is_result(leaf: Leaf) -> bool:
 def _was_computed(value: Any, inside: bool = False) -> bool:
     """Whether a tensor, or every tensor in a container, was computed from tracked ones.
 
-    ``inside`` a transform, where only a level below its own may know.
+    ``inside`` a transform, tracking on a lower level counts too.
     """
     if value.__class__ in (list, tuple, dict):
         parts = value.values() if value.__class__ is dict else value

@@ -219,8 +219,8 @@ def _quantized(weight: FloatTensor, scheme: QuantizedDType, weights: Ranges | Sa
 class FakeQuantizedLinear(QuantizedInputs, Linear):
     """A linear layer that computes with rounded values of its weight and inputs, for quantization-aware training.
 
-    The gradient passes straight through the rounding to the weight, which stays a float tensor. The layer is made from
-    a :class:`Linear` layer and is one itself: :func:`quantize_model` turns it into a :class:`QuantizedLinear` that
+    The gradient passes straight through the rounding to the weight, which stays a float tensor. The layer is created
+    from a :class:`Linear` layer and is one itself: :func:`quantize_model` turns it into a :class:`QuantizedLinear` that
     computes the same.
 
         >>> import backburn as bb

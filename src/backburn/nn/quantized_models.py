@@ -77,7 +77,7 @@ def _converted(
     inputs: Mapping[str, InputRange] | None,
     **options: Any,
 ) -> M:
-    """A copy of ``model`` with other kinds of layers at the paths of ``layers``."""
+    """A copy of ``model`` with other layers at the paths of ``layers``."""
     scheme = as_scheme(name, scheme)
     changed: dict[str, Module] = {}
     for path, layer in layers:

@@ -64,7 +64,7 @@ class Reparametrized(Module):
         raise NotImplementedError
 
     def plain(self) -> Module:
-        """The layer with the current :attr:`weight` as its own parameter."""
+        """The layer with the current :attr:`weight` as its parameter."""
         value = self.weight.detach()
         return holding(self.layer, **{self.name: parameter(value) if self.weight.is_tracked else value})
 
@@ -82,8 +82,8 @@ class WeightNorm(Reparametrized):
     with length 1 along all other axes. ``name`` is the layer's attribute to compute.
 
     :attr:`weight` is the computed weight, and ``plain()`` returns an ordinary layer with it. ``layer`` itself is
-    unchanged. Raises :class:`ArgumentError` for a layer without such a parameter, and for other kinds of layers if
-    ``axis`` is not given; :class:`AxisError` for an axis that does not exist.
+    unchanged. Raises :class:`ArgumentError` for a layer without such a parameter, and for other layers if ``axis`` is
+    not given; :class:`AxisError` for an axis that does not exist.
 
         >>> import backburn as bb
         >>> layer = WeightNorm(bb.nn.Linear(3, 2))

@@ -57,7 +57,7 @@ def read_attribute(model: Model, attribute: Any, most: int) -> Any:
         return read_sparse(model, attribute.sparse_tensor, most)
     if kind == TYPE:
         return TypeAttribute(attribute.tp)
-    raise Unsupported(f"the attribute {printable(attribute.name)} has a kind ({kind}) that no operator here has")
+    raise Unsupported(f"the attribute {printable(attribute.name)} has a type ({kind}) that no operator here takes")
 
 
 def _text(data: bytes, name: str) -> str:
@@ -120,7 +120,7 @@ def read_attributes(
             if name not in schema.kinds:
                 raise ArgumentError(f"there is no attribute {printable(name)}")
             if attribute.type != schema.kinds[name]:
-                raise ArgumentError(f"the attribute {printable(name)} is of another kind than the standard's")
+                raise ArgumentError(f"the attribute {printable(name)} has another type than in the standard")
         if attribute.ref_attr_name:
             if attribute.ref_attr_name in given:
                 found[name] = given[attribute.ref_attr_name]

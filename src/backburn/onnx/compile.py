@@ -360,9 +360,9 @@ class Compiler:
             return
         if not fitting and body is None:
             if handler is None:
-                raise Unsupported("the operator is not computed here, and the standard has no body of it")
+                raise Unsupported("the operator is not supported, and the standard has no function body of it")
             unread = [name for name in given if name not in handler.attributes]
-            raise Unsupported(f"the attribute {listed(unread)} is not read here, and the standard has no body of it")
+            raise Unsupported(f"the attribute {listed(unread)} is not supported, and the standard has no function body")
         self._step(node, scope, opset, handler if fitting else None, body, given, implied)
 
     def _attributes(self, node: Any, schema: Any, scope: _Scope) -> dict[str, Any]:
@@ -445,7 +445,7 @@ class Compiler:
         elif name in ("value_float", "value_floats"):
             array, stored = np.asarray(value, np.float32), "float32"
         else:
-            raise Unsupported("constants of text have no tensors here")
+            raise Unsupported("constants of text are not supported")
         self.operators["Constant"] += 1
         self._constant(node.output[0], array, stored, scope, False)
 

@@ -209,7 +209,7 @@ class Average(FixedAttributes):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a saved :meth:`state_dict`, whose values may also be NumPy arrays.
 
-        Raises :class:`ArgumentError` for unknown or missing names, and :class:`DTypeError` for values of another kind;
+        Raises :class:`ArgumentError` for unknown or missing names, and :class:`DTypeError` for values of another type;
         then nothing is changed.
         """
         given: object = state

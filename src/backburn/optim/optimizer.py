@@ -97,7 +97,7 @@ class Update(NamedTuple):
 
 
 class StepInputs(NamedTuple):
-    """The primitives and numbers of one step of parameters of one dtype on one backend.
+    """The inputs of one step, primitives and numbers, for parameters of one dtype on one backend.
 
     ``remembered`` has one list of tensors, parameter by parameter, for each name of the optimizer's ``remembers``; with
     ``donate`` their memory may be reused. ``step`` is the number of the step, if the optimizer depends on it.
@@ -475,7 +475,7 @@ class Optimizer(FixedAttributes):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a saved :meth:`state_dict`, whose values may also be NumPy arrays.
 
-        Raises :class:`ArgumentError` for unknown or missing names, and :class:`DTypeError` for values of another kind;
+        Raises :class:`ArgumentError` for unknown or missing names, and :class:`DTypeError` for values of another type;
         then nothing is changed.
         """
         given: object = state

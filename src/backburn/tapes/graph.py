@@ -136,7 +136,7 @@ class GradGraph(GraphBuilder):
         return float(item(self._level, self._level.slice(x, tuple(slice(0, 1, 1) for _ in x.shape))))
 
     def set_tensor(self, node: int, x: Any) -> None:
-        """Give an Input or a Parameter another value of the same shape and dtype; gradients stay as they are.
+        """Give an Input or a Parameter another value of the same shape and dtype; gradients are unchanged.
 
         Nodes computed from it are recomputed before they are next read or differentiated, or by :meth:`reforward`.
         """

@@ -83,7 +83,7 @@ def check_form(value: Any, mapping: bool) -> None:
 def field_place(node: int, value: Any, name_or_index: str | int) -> tuple[int, int]:
     """The index of a record's field, and the number of fields."""
     if isinstance(value, Mapping) or not is_tree(value):
-        what = "a map: use map_lookup" if isinstance(value, Mapping) else "no record: graph.record(...) makes one"
+        what = "a map: use map_lookup" if isinstance(value, Mapping) else "not a record: graph.record(...) makes one"
         raise DTypeError(f"struct_field: node {node} is {what}")
     _, keys = parts(value)
     if isinstance(name_or_index, str):
@@ -105,7 +105,7 @@ def field_place(node: int, value: Any, name_or_index: str | int) -> tuple[int, i
 def key_place(node: int, value: Any, key: Any) -> tuple[int, int]:
     """The index of a map's key, in insertion order, and the number of keys."""
     if not isinstance(value, Mapping):
-        what = "a record: use struct_field" if is_tree(value) else "no map: graph.mapping({...}) makes one"
+        what = "a record: use struct_field" if is_tree(value) else "not a map: graph.mapping({...}) makes one"
         raise DTypeError(f"map_lookup: node {node} is {what}")
     _, keys = parts(value)
     if key not in keys:

@@ -131,7 +131,7 @@ def as_primitive(k: Any, x: Any, where: str) -> Any:
 
 
 def as_float(k: Any, x: Any, where: str) -> Any:
-    """``x`` as a float primitive of ``k``; integers and booleans are refused."""
+    """``x`` as a float primitive of ``k``; integers and booleans are rejected."""
     made = as_primitive(k, x, where)
     dtype = k.dtype(made)
     if not dtype.has_gradient:

@@ -1,4 +1,4 @@
-"""Tensors of four kinds, and functions of them under their Array API names."""
+"""Tensors of five kinds, and functions of them under their Array API names."""
 
 import sys
 from types import ModuleType
@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 
 class _Tensors(ModuleType):
-    """This package, called as ``torch.tensor`` is."""
+    """This package; calling it like ``torch.tensor`` raises an error."""
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
         raise TypeError("backburn.tensor is a package; bb.asarray(data) makes a tensor")

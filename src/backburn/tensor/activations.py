@@ -83,7 +83,7 @@ def relu6(x: Tensor, /) -> FloatTensor:
 
 
 def leaky_relu(x: Tensor, /, negative_slope: float = 0.01) -> FloatTensor:
-    """``x`` above 0, else ``negative_slope * x``; the derivative at 0 is the slope. A tensor's: :func:`prelu`.
+    """``x`` above 0, else ``negative_slope * x``; the derivative at 0 is the slope. For tensor slopes: :func:`prelu`.
 
     >>> import backburn as bb
     >>> leaky_relu(bb.asarray([-2.0, 2.0]), 0.5).tolist()
@@ -115,7 +115,7 @@ def threshold(x: Tensor, /, threshold: float, value: float) -> FloatTensor:
 
 
 def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0) -> FloatTensor:
-    """``x`` from ``min_val`` to ``max_val``; the derivative at both ends is 1, as that of :func:`clip`.
+    """``x`` clamped to [``min_val``, ``max_val``]; the derivative at both ends is 1, as for :func:`clip`.
 
     Raises :class:`ArgumentError` unless ``min_val`` is at most ``max_val``.
 
@@ -183,7 +183,7 @@ def selu(x: Tensor, /) -> FloatTensor:
 
 
 def gelu(x: Tensor, /, approximate: str = "none") -> FloatTensor:
-    """``x`` times the normal distribution function; with ``approximate="tanh"`` the form with tanh.
+    """``x`` times the cumulative normal distribution function; ``approximate="tanh"`` uses the form with tanh.
 
     Each form has its own derivative. After Hendrycks and Gimpel, Gaussian error linear units, 2016. Raises
     :class:`ArgumentError` for another ``approximate``.
@@ -218,7 +218,7 @@ def mish(x: Tensor, /) -> FloatTensor:
 def softplus(x: Tensor, /, beta: float = 1.0, threshold: float | None = None) -> FloatTensor:
     """``log(1 + exp(beta * x)) / beta``, accurate and without overflow for all ``x``.
 
-    With a ``threshold``, it is ``x`` itself where ``beta * x`` is above that; other libraries use 20.
+    The result is ``x`` where ``beta * x`` is above a given ``threshold``; other libraries use 20.
 
     >>> import backburn as bb
     >>> softplus(bb.asarray([-1000.0, 1000.0])).tolist()

@@ -143,7 +143,7 @@ def abs(x: ComplexTensor, /) -> FloatTensor: ...
 def abs(x: T, /) -> T: ...
 @method
 def abs(x: Tensor, /) -> Tensor:
-    """``|x|``; the derivative at 0 is 0. Of complex numbers a float tensor, computed without intermediate overflow.
+    """``|x|``; the derivative at 0 is 0. For complex numbers a float tensor, without intermediate overflow.
 
     >>> import backburn as bb
     >>> bb.abs(bb.asarray([-1, 2])).tolist(), bb.abs(bb.asarray([3 - 4j])).tolist()
@@ -156,7 +156,7 @@ def abs(x: Tensor, /) -> Tensor:
 def sign(x: T, /) -> T:
     """-1, 0 or 1 with the sign of ``x``; NaN stays NaN. The derivative is 0.
 
-    Of complex numbers ``x / |x|``, and 0 at 0; it changes with their angle.
+    For complex numbers it is ``x / |x|``, and 0 at 0; the derivative is not 0.
 
     >>> import backburn as bb
     >>> bb.sign(bb.asarray([-2.5, 0.0, 4.0])).tolist()
@@ -261,7 +261,7 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
     """
     if min.__class__ is max.__class__ is float and is_plain_float(x):
         return call("clip", x, min, max)
-    # What no element reaches is not a bound.
+    # A bound that no element can reach is dropped.
     min, max = None if beyond(x, min) < 0 else min, None if beyond(x, max) > 0 else max
     operands = promote_operands("clip", tensor_operand("clip", x), *[b for b in (min, max) if b is not None])
     for place, bound in ((1, min), (2, max)):

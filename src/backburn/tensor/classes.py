@@ -1,8 +1,8 @@
 """``Tensor`` and the classes of its kinds.
 
-A tensor is a primitive and the backend that made it. Its methods are functions of this package, whose first argument
-is the tensor. All of them, and the operators, are on :class:`Tensor` and raise :class:`DTypeError` for kinds that they
-do not support; the classes of kinds only narrow types.
+A tensor is a primitive and the backend that made it. Its methods are functions of this package that take the tensor
+first. All of them, and the operators, are on :class:`Tensor` and raise :class:`DTypeError` for kinds that they do not
+support; the classes of kinds only narrow types.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _MISSING: Any = None
 class Tensor(TensorMethods, metaclass=HidesHints):
     """An immutable array of one dtype on one backend.
 
-    Made by :func:`asarray` and the other creation functions. It knows its :attr:`backend`, is never changed
-    (``x.at[i].set(v)`` makes a changed copy), and compares elementwise.
+    Created by :func:`asarray` and other functions. It is never changed (``x.at[i].set(v)`` returns a changed copy), and
+    compares elementwise.
 
         >>> import backburn as bb
         >>> x = bb.asarray([[1.0, 2.0], [3.0, 4.0]], backend="numpy")
@@ -84,7 +84,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
 
     @property
     def primitive(self) -> Any:
-        """The backend's own primitive."""
+        """The backend's primitive."""
         return self._primitive
 
     @property
@@ -122,7 +122,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
 
     @property
     def T(self) -> Self:  # noqa: N802 - the Array API's name
-        """A matrix with its axes exchanged. Raises :class:`ShapeError` for anything but a matrix."""
+        """The transpose of a matrix. Raises :class:`ShapeError` for anything else."""
         return products.transpose(self)
 
     @property
@@ -147,7 +147,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
 
     @property
     def is_require_grad(self) -> bool:
-        """Whether ``backward`` answers with a gradient for this tensor."""
+        """Whether ``backward`` returns a gradient for this tensor."""
         return self._dtype.has_gradient and self._backend.is_require_grad(self._primitive)
 
     def __repr__(self) -> str:
@@ -165,13 +165,13 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         return id(self)
 
     def __round__(self, ndigits: int | None = None) -> Self:
-        """``round(x, ndigits)``: :func:`backburn.round` with so many decimals, and without them to whole numbers."""
+        """``round(x, ndigits)``: :func:`backburn.round` to ``ndigits`` decimals, by default to whole numbers."""
         return elementwise.round(self, 0 if ndigits is None else ndigits)
 
     # ---- to the host and between backends ----
 
     def numpy(self) -> Any:
-        """The values as a new NumPy array; history is left behind."""
+        """The values as a new NumPy array, without history."""
         return host.to_host(self)
 
     def to(self, backend: AnyBackend | str) -> Self:
@@ -206,7 +206,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
     def ctypes(self) -> Any:
         """The address of the values in host memory, as NumPy's ``ndarray.ctypes``, valid as long as the tensor.
 
-        For libraries that read memory by its address; nobody may write to it.
+        For libraries that read memory by its address; it must not be written to.
 
             >>> import backburn as bb
             >>> import ctypes
@@ -217,7 +217,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         return host.addresses(self)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """The values for a consumer of Arrow's PyCapsule interface, such as polars and pyarrow: a copy, of its dtype.
+        """The values for a consumer of Arrow's PyCapsule interface, such as polars and pyarrow: a copy in its dtype.
 
         A vector is an array, a matrix a struct array with the columns ``column_0``, ``column_1`` and so on. Raises
         :class:`ShapeError` for other tensors, and :class:`DTypeError` for bfloat16 and quantized ones.
@@ -235,7 +235,8 @@ class Tensor(TensorMethods, metaclass=HidesHints):
     ) -> Any:
         """The values for a consumer of the DLPack protocol: a copy in host memory.
 
-        Raises :class:`ExportError`, a BufferError, for ``copy=False`` and for a ``dl_device`` that is not the host,
+        With ``copy=False`` it is the tensor's memory, read-only, for consumers of DLPack 1.0 and newer. Raises
+        :class:`ExportError`, a BufferError, if that is not possible and for a ``dl_device`` that is not the host,
         :class:`ArgumentError` for a ``stream``, and :class:`DTypeError` for dtypes that NumPy cannot export.
         """
         host.check_stream("__dlpack__", stream)
@@ -316,7 +317,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
         """
         return indexing.At(self)
 
-    if not TYPE_CHECKING:  # checkers refuse it as well
+    if not TYPE_CHECKING:  # type checkers reject it as well
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
             raise indexing.immutable_error(self, key, value)
@@ -367,7 +368,7 @@ class Tensor(TensorMethods, metaclass=HidesHints):
     def __rdivmod__(self, other: Scalar) -> tuple[Tensor, Tensor]:
         return arithmetic.divmod(other, self)
 
-    # ---- operators of one operand ----
+    # ---- unary operators ----
 
     __neg__ = arithmetic.negative
     __pos__ = arithmetic.positive
@@ -440,7 +441,7 @@ class BoolTensor(BoolKind):
 
 
 class QuantizedTensor(QuantizedKind):
-    """A tensor of integers on a scale; its dtype is the scheme. ``dequantize()`` gives the float tensor it stands for.
+    """A tensor of quantized values; its dtype is the scheme. ``dequantize()`` returns the float tensor it represents.
 
     >>> import backburn as bb
     >>> isinstance(bb.asarray([1.0]).quantize(), bb.QuantizedTensor)
@@ -460,7 +461,7 @@ class QuantizedTensor(QuantizedKind):
         return sum(part.nbytes for part in host.quantized_parts(self) if part is not None)
 
     def error(self, original: Tensor) -> float:
-        """The largest difference between an element and that of ``original``, from which the tensor was made.
+        """The largest difference between an element and that of ``original``, the tensor that was quantized.
 
         Raises :class:`ShapeError` for an ``original`` of another shape.
 
@@ -480,7 +481,7 @@ for _name, _function in METHODS.items():
 
 
 def _set_operators(symbol: str, function: Any) -> None:
-    """Make a function of two operands ``Tensor.__symbol__``, and ``__rsymbol__`` unless it compares."""
+    """Set ``Tensor.__symbol__`` to a function of two operands, and ``__rsymbol__`` unless it compares."""
 
     def reflected(y: Any, x: Any, /) -> Any:
         return function(x, y)

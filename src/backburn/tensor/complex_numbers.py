@@ -35,7 +35,7 @@ def _is_complex(x: Any) -> bool:
 def complex(x: Tensor | Scalar, y: Tensor | Scalar = 0.0, /) -> ComplexTensor:
     """The complex numbers with the real part ``x`` and the imaginary part ``y``, which broadcast.
 
-    At least one is a tensor. Parts of float64 make complex128, all others complex64.
+    At least one must be a tensor. float64 parts give complex128, all others complex64.
 
         >>> import backburn as bb
         >>> bb.complex(bb.asarray([1.0, 2.0]), bb.asarray([0.5, -0.5]))
@@ -89,7 +89,7 @@ def conj(x: T, /) -> T:
 
 
 def angle(x: Tensor, /) -> FloatTensor:
-    """The angle of ``x`` to the positive real axis, from -pi to pi; of a real number 0 or pi. The gradient at 0 is 0.
+    """The angle of ``x`` to the positive real axis, from -pi to pi; for a real number 0 or pi. The gradient at 0 is 0.
 
     >>> import backburn as bb
     >>> bb.angle(bb.asarray([1j, -1])).tolist(), bb.angle(bb.asarray([2.0, -2.0])).tolist()

@@ -1,6 +1,6 @@
 """Tensor functions: creating tensors, changing their dtype, quantizing them.
 
-Functions that create tensors take ``dtype`` and ``backend``, by the Array API's name ``device``; the default is the
+Functions that create tensors take ``dtype`` and ``backend`` (or ``device``, its name in the Array API), by default the
 default backend. Raises :class:`ArgumentError` for numbers that a dtype does not hold and steps of 0,
 :class:`ShapeError` for negative lengths, and :class:`DTypeError` for dtypes of another kind.
 """
@@ -55,11 +55,11 @@ def _fit_scalar(name: str, value: Any, dtype: DType) -> Scalar:
 
 
 def _end(value: Any) -> Any:
-    """An end or step of a range: a 0-d int tensor is as good as its number."""
+    """An end or step of a range; a 0-d int tensor counts as its number."""
     return operator.index(value) if is_tensor(value) and value.dtype.kind == "int" else value
 
 
-# ---- of one value ----
+# ---- constants ----
 
 
 @overload
@@ -203,7 +203,7 @@ def empty(
 
 
 def _like(name: str, x: Any, dtype: Any, backend: BackendLike, device: BackendLike) -> tuple[Any, DType, AnyBackend]:
-    """A tensor, and the dtype and backend of one like it."""
+    """A tensor, and the dtype and backend of a tensor like it."""
     x = tensor_operand(name, x)
     where = given_backend(backend, device)
     k = x.backend if where is None else as_backend(where)
@@ -268,7 +268,7 @@ def full_like(
     return full(x.shape, fill_value, dtype=out_dtype, backend=k)
 
 
-# ---- of a range ----
+# ---- ranges ----
 
 
 @overload
@@ -298,8 +298,8 @@ def arange(
 ) -> Tensor:
     """``start``, ``start + step``, ... up to but excluding ``stop``; with one number, from 0 up to it.
 
-    Integers, 0-d int tensors among them, make int64, a float among them the default float dtype, unless ``dtype`` says
-    otherwise; an int dtype takes integers only. Floats are computed in double precision and rounded once.
+    Integers, including 0-d int tensors, give int64, and a float among them the default float dtype, unless ``dtype`` is
+    given; an int dtype takes integers only. Floats are computed in double precision and rounded once.
 
         >>> import backburn as bb
         >>> bb.arange(4).tolist(), bb.arange(1, 0, -0.25).tolist()
@@ -334,9 +334,9 @@ def linspace(
 ) -> FloatTensor:
     """``num`` evenly spaced numbers from ``start`` to ``stop``, which is exactly the last one.
 
-    Without ``endpoint`` the last number is one step before ``stop``. ``dtype`` is a float dtype. Where a bound is a
+    Without ``endpoint`` the last number is one step before ``stop``. ``dtype`` is a float dtype. If a bound is a
     tensor, bounds broadcast, the numbers run along a new first axis, in the promoted float dtype by default and on the
-    tensors' backend, and gradients go to the bounds. Raises :class:`BackendMismatchError` for another ``backend``.
+    tensors' backend, and gradients flow to the bounds. Raises :class:`BackendMismatchError` for another ``backend``.
 
         >>> import backburn as bb
         >>> bb.linspace(0, 1, 5).tolist(), bb.linspace(0, 1, 4, endpoint=False).tolist()
@@ -354,7 +354,7 @@ def linspace(
 
 
 def _has_tensors(*ends: Any) -> bool:
-    """Whether an end is a tensor that is more than a number, as a 0-d int tensor is."""
+    """Whether an end is a tensor; a 0-d int tensor counts as a number."""
     return any(is_tensor(end) and (end.ndim > 0 or end.dtype.kind != "int") for end in ends)
 
 
@@ -380,7 +380,7 @@ def _tensor_linspace(
     share = call("reshape", share, shape=(count, *(1,) * max(low.ndim, high.ndim)))
     low, high = cast(low, wide), cast(high, wide)
     gap = call("sub", high, low)
-    # Steps from the nearer end: both ends are exact, and between equal ends all numbers are equal.
+    # Computed from the nearer end: both ends are exact, and between equal ends all numbers are equal.
     near = call("less", share, 0.5)
     from_low = call("add", low, call("mul", gap, share))
     return cast(call("where", near, from_low, call("sub", high, call("mul", gap, call("sub", 1.0, share)))), out_dtype)
@@ -427,7 +427,7 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: BackendLike =
     A number becomes the boolean ``x != 0`` (NaN is true), and a boolean 0 or 1. Floats are truncated to integers; the
     result is unspecified if the integer dtype does not hold it. Between float dtypes the gradient is cast back.
     A real number becomes a complex one; a complex one is not cast to a real dtype (:func:`real`, :func:`abs`).
-    ``copy`` is there for the Array API and changes nothing, since tensors are immutable.
+    ``copy`` exists for the Array API and changes nothing, since tensors are immutable.
 
         >>> import backburn as bb
         >>> bb.asarray([-1.7, 0.0, 2.5]).astype(bb.int64).tolist(), bb.asarray([0, 3]).astype("bool").tolist()
@@ -449,7 +449,7 @@ def quantize(
 def quantize(
     x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None, straight_through: bool = False
 ) -> QuantizedTensor | FloatTensor:
-    """``x`` quantized: integers times stored steps, by the scheme ``dtype`` (a :class:`QuantizedDType`).
+    """``x`` quantized: integers times stored steps, in the scheme ``dtype`` (a :class:`QuantizedDType`).
 
     ``bb.qint8`` has one step for all values, ``max(abs(x)) / 127``. The error is at most half a step in every scheme.
     ``low`` and ``high``, numbers or tensors that broadcast to the shape of the steps, are the range to represent, by
@@ -486,8 +486,8 @@ def quantize(
 def dequantize(x: Tensor, /, *, dtype: Any = None) -> FloatTensor:
     """The float tensor that a quantized one represents, in the default float dtype unless ``dtype`` is given.
 
-    A float tensor is returned as it is, so that results may be dequantized whether or not the backend quantizes them
-    again. Raises :class:`DTypeError` for tensors of other kinds, and for other than float dtypes.
+    A float tensor is returned unchanged, so results may be dequantized whether or not the backend requantizes them.
+    Raises :class:`DTypeError` for tensors of other kinds and dtypes that are not float dtypes.
 
         >>> import backburn as bb
         >>> bb.asarray([0.0, 12.7]).quantize().dequantize(dtype=bb.float64).shape

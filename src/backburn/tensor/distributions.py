@@ -36,9 +36,9 @@ def gamma(
     """Random numbers from the gamma distribution with shape parameter ``alpha``, times ``scale``.
 
     The parameters are numbers, or float tensors that broadcast with ``shape``. Without ``shape``, the result has the
-    parameters' shape; its dtype is that of ``alpha`` if that is a tensor. Results that are too small for the dtype, as
-    most are for a small ``alpha``, are 0. Gradients flow to both parameters; that of ``alpha`` costs 24 steps of an
-    integration (64 for float64). See :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang, 2000)
+    parameters' shape; its dtype is that of ``alpha`` if that is a tensor. Results too small for the dtype (most, for a
+    small ``alpha``) are 0. Gradients flow to both parameters; that of ``alpha`` takes 24 integration steps (64 for
+    float64). See :meth:`backburn.backend.Backend.gamma` for the method (Marsaglia and Tsang, 2000)
     and the gradient.
 
     Raises :class:`ArgumentError` for parameters below 0, tensors as in :func:`uniform`; where these are not checked,
@@ -106,7 +106,7 @@ def dirichlet(
     """
     x = float_operand("dirichlet", parameters_first("dirichlet", "alpha", alpha))
     if not x.ndim or not x.shape[-1]:
-        raise ShapeError(f"dirichlet: there is nothing to divide 1 among in {describe((x,))}")
+        raise ShapeError(f"dirichlet: alpha needs a last axis with elements, not {describe((x,))}")
     check_positive("dirichlet", "alpha", x)
     wide = call("broadcast_to", upcast_half(x), shape=(*shape_of("dirichlet", shape), *x.shape))
     wide = call("mul", wide, _factor(call("max", wide, axis=(wide.ndim - 1,), keepdims=True)))
@@ -114,9 +114,10 @@ def dirichlet(
 
 
 def _factor(largest: Any) -> Any:
-    """A factor for parameters of shares of which this is the largest: where it is tiny, one share is all.
+    """A factor for the parameters of shares, which scales them up where the largest of them is tiny.
 
-    Which one it is depends on the ratios of the parameters, while the logarithms of the numbers would be beyond floats.
+    There one share is 1, and which one depends only on the ratios of the parameters; without the factor, the logarithms
+    of the gamma numbers would overflow.
     """
     tiny, power = (1e-290, 200.0) if largest.dtype is float64 else (1e-30, 60.0)
     found = constant(largest)
@@ -162,8 +163,8 @@ def poisson(
     """Random counts from the Poisson distribution with mean ``rate``, as floats.
 
     ``rate`` is a number, or a float tensor that broadcasts with ``shape``; without ``shape`` the result has the shape
-    of ``rate``. ``astype("int64")`` converts the counts to integers. No
-    gradient flows to ``rate``. See :meth:`backburn.backend.Backend.poisson` for the method (Hoermann, 1993).
+    of ``rate``. ``astype("int64")`` converts the counts to integers. No gradient flows to ``rate``. See
+    :meth:`backburn.backend.Backend.poisson` for the method (Hoermann, 1993).
 
     Raises :class:`ArgumentError` for a number below 0, a tensor as in :func:`uniform`.
 
@@ -178,7 +179,7 @@ def poisson(
 
 
 def parameters_first(name: str, option: str, x: Any) -> Any:
-    """``x``, unless it is a shape in the place of a tensor: :class:`DTypeError` says what comes first."""
+    """``x``; raises :class:`DTypeError` if it is a shape, which comes after the tensor."""
     if isinstance(x, int | tuple | list) and not isinstance(x, bool):
         raise DTypeError(
             f"{name}: {option}, a tensor, comes first and the shape after it, {name}({option}, (2, 3)); the first "
@@ -196,7 +197,7 @@ def check_positive(name: str, option: str, x: Any) -> None:
 def _parameters(
     name: str, shape: Any, place: Any, dtype: Any, others: tuple[Any, ...], **given: Any
 ) -> list[FloatTensor]:
-    """The parameters of a distribution, of the shape of the result: that of the tensors among them with ``shape``."""
+    """The parameters of a distribution, broadcast with ``others`` and ``shape`` to the shape of the result."""
     tensors = {option: float_operand(name, x) for option, x in given.items() if is_tensor(x)}
     shapes = [x.shape for x in (*tensors.values(), *(x for x in others if is_tensor(x)))]
     if shape is not None:

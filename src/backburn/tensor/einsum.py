@@ -66,7 +66,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Step:
-    """An operation on numbered values, some of which are not needed afterwards."""
+    """An operation on numbered values; those in ``last`` are not used afterwards."""
 
     name: str
     operands: tuple[int, ...]
@@ -75,7 +75,7 @@ class Step:
 
 
 class Program:
-    """Steps that make values, whose numbers come after those of the operands, and the number of the result."""
+    """Steps, whose results are numbered after the operands, and the number of the final result."""
 
     def __init__(self, shapes: tuple[Shape, ...]) -> None:
         self.shapes: list[Shape] = list(shapes)
@@ -97,7 +97,7 @@ class Program:
         return x if self.shapes[x] == shape else self.do("reshape", x, shape=shape)
 
     def finish(self, result: int) -> None:
-        """Name the result, and let every other value go after its last use."""
+        """Set the result, and release every other value after its last use."""
         self.result = result
         used = {result}
         for step in reversed(self.steps):
@@ -107,7 +107,7 @@ class Program:
 
 @lru_cache(512)
 def compiled(subscripts: str, shapes: tuple[Shape, ...]) -> Program:
-    """The program for subscripts and operands of these shapes. Raises as :func:`einsum` does."""
+    """The program for subscripts and operands of these shapes. Raises like :func:`einsum`."""
     plan, program = read(subscripts, shapes), Program(shapes)
     terms = [_take_diagonals(program, x, labels, plan) for x, labels in enumerate(plan.inputs)]
     while len(terms) > 1:
@@ -132,18 +132,18 @@ class Plan:
 
 
 class _Text:
-    """The subscripts, and the error that marks a place in them."""
+    """The subscripts, and the error that marks a position in them."""
 
     def __init__(self, subscripts: str) -> None:
         self.text = subscripts
 
     def refuse(self, place: int, why: str, error: type[ArgumentError | ShapeError] = ArgumentError) -> NoReturn:
-        """Raise, with a mark under the place."""
+        """Raise, with a mark under the position."""
         mark = " " * place + "^"
         raise error(f"einsum: {why}, at position {place}:\n    {self.text}\n    {mark}")
 
     def symbols(self) -> Iterator[tuple[int, str]]:
-        """Letters, ``...``, ``,`` and ``->``, each with its place."""
+        """Letters, ``...``, ``,`` and ``->``, each with its position."""
         place = 0
         while place < len(self.text):
             rest = self.text[place:]
@@ -157,25 +157,25 @@ class _Text:
 
 
 def read(subscripts: str, shapes: tuple[Shape, ...]) -> Plan:
-    """The plan of the subscripts for operands of these shapes; errors mark the place."""
+    """The plan of the subscripts for operands of these shapes; errors mark the position."""
     text = _Text(subscripts)
     parts: list[list[tuple[int, str]]] = [[]]
     arrow: int | None = None
     for place, symbol in text.symbols():
         if symbol == "->":
             if arrow is not None:
-                text.refuse(place, "there is one arrow at most")
+                text.refuse(place, "only one arrow is allowed")
             arrow = place
             parts.append([])
         elif symbol == ",":
             if arrow is not None:
-                text.refuse(place, "there is one result")
+                text.refuse(place, "only one result is allowed")
             if len(parts) >= len(shapes):
                 text.refuse(place, f"the subscripts name more operands than the {len(shapes)} that are given")
             parts.append([])
         else:
             if symbol == ELLIPSIS and any(s == ELLIPSIS for _, s in parts[-1]):
-                text.refuse(place, "there is one ellipsis at most for an operand")
+                text.refuse(place, "only one ellipsis is allowed for each operand")
             parts[-1].append((place, symbol))
     inputs = parts if arrow is None else parts[:-1]
     if len(inputs) != len(shapes):
@@ -192,7 +192,7 @@ def read(subscripts: str, shapes: tuple[Shape, ...]) -> Plan:
 def _axes(
     text: _Text, part: list[tuple[int, str]], number: int, shape: Shape, lengths: dict[Label, int]
 ) -> list[Label]:
-    """The labels of an operand's axes; their lengths are entered."""
+    """The labels of an operand's axes, whose lengths are added to ``lengths``."""
     letters = sum(symbol != ELLIPSIS for _, symbol in part)
     end = part[-1][0] if part else 0
     if letters > len(shape) or (letters < len(shape) and letters == len(part)):
@@ -242,7 +242,7 @@ Term = tuple[int, list[Label]]
 
 
 def _take_diagonals(program: Program, x: int, labels: list[Label], plan: Plan) -> Term:
-    """An operand on the diagonals of repeated labels, and without axes of length 1 that are longer in others."""
+    """The diagonals of an operand for repeated labels, without axes of length 1 that are longer in other operands."""
     labels = list(labels)
     for label, times in Counter(labels).items():
         for _ in range(times - 1):
@@ -261,7 +261,7 @@ def _needed_labels(terms: list[Term], plan: Plan) -> set[Label]:
 
 
 def _work(terms: list[Term], pair: tuple[int, int], plan: Plan) -> int:
-    """The number of multiplications in the product of a pair, less the number of its operands' elements."""
+    """The number of multiplications in the product of a pair, minus the number of its operands' elements."""
     labels = {*terms[pair[0]][1], *terms[pair[1]][1]}
     sizes = sum(math.prod(plan.lengths[label] for label in terms[i][1]) for i in pair)
     return math.prod(plan.lengths[label] for label in labels) - sizes

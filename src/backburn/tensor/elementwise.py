@@ -1,6 +1,6 @@
 """Tensor functions: powers, logarithms, trigonometry and rounding of each element.
 
-Integers become the default float, except in rounding, which leaves them as they are; other dtypes stay. Outside a
+Integers become the default float, except in rounding, which returns them unchanged; other dtypes stay. Outside a
 function's domain the result is NaN, and at a pole it is infinite, without a warning. Functions of two operands
 broadcast and promote. All raise :class:`DTypeError` for bool and quantized tensors.
 """
@@ -108,7 +108,7 @@ def exp2(x: Tensor, /) -> FloatTensor:
 
 @method
 def expm1(x: Tensor, /) -> FloatTensor:
-    """``exp(x) - 1``, exact near 0.
+    """``exp(x) - 1``, accurate near 0.
 
     >>> import backburn as bb
     >>> bb.expm1(bb.asarray([0.0, 1e-10], dtype="float64"))
@@ -152,7 +152,7 @@ def log10(x: Tensor, /) -> FloatTensor:
 
 @method
 def log1p(x: Tensor, /) -> FloatTensor:
-    """``log(1 + x)``, exact near 0.
+    """``log(1 + x)``, accurate near 0.
 
     >>> import backburn as bb
     >>> bb.log1p(bb.asarray([0.0, 1e-10], dtype="float64"))
@@ -185,7 +185,7 @@ def logaddexp2(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
 
 @method
 def ldexp(x: Tensor | Scalar, exponent: Tensor | int, /) -> FloatTensor:
-    """``x * 2**exponent`` for integral exponents, rounded at most once: nothing on the way overflows or vanishes.
+    """``x * 2**exponent`` for integral exponents, rounded at most once: no intermediate overflow or underflow.
 
     Integers ``x`` become the default float. Raises :class:`DTypeError` for exponents that are not integers.
 
@@ -208,9 +208,9 @@ def ldexp(x: Tensor | Scalar, exponent: Tensor | int, /) -> FloatTensor:
 
 
 def _parts_of_exponent(power: Any, most: int) -> list[Any]:
-    """Three exponents within the range of normal numbers whose sum is ``power``, or beyond all results.
+    """Three exponents of normal numbers whose sum is ``power``, or beyond all results.
 
-    The last one is the largest: whatever the others make subnormal, it makes 0.
+    The last one is the largest in magnitude: it turns a product that is already subnormal into 0.
     """
     parts: list[Any] = []
     for _ in range(3):
@@ -372,7 +372,7 @@ def atanh(x: Tensor, /) -> FloatTensor:
 
 
 def _round_operation(name: str, x: Any) -> Any:
-    """``x`` by the rounding operation ``name``; integers are returned as they are."""
+    """``x`` rounded by the operation ``name``; integers are returned unchanged."""
     return x if is_tensor(x) and x.dtype.kind == "int" else unary(name, x)
 
 
@@ -402,9 +402,9 @@ def ceil(x: T, /) -> T:
 def round(x: T, /, decimals: int = 0) -> T:
     """The nearest value with ``decimals`` decimal places; ties go to the even one. The derivative is 0.
 
-    Of complex numbers both parts are rounded.
+    Both parts of complex numbers are rounded.
 
-    A negative number rounds floats to tens, hundreds and so on; for integers it raises :class:`ArgumentError`. With
+    Negative ``decimals`` round floats to tens, hundreds and so on; for integers they raise :class:`ArgumentError`. With
     ``decimals``, the product of ``x`` and a power of ten is rounded, as in NumPy.
 
         >>> import backburn as bb
@@ -420,8 +420,8 @@ def round(x: T, /, decimals: int = 0) -> T:
     if is_tensor(x) and x.dtype.kind == "int":
         if places < 0:
             raise ArgumentError(
-                f"round: integers are rounded to places after the point, not to {places}; cast them with "
-                f"astype(...). Operand: {describe((x,))}"
+                f"round: integers cannot be rounded to {places} decimals; cast them with astype(...). "
+                f"Operand: {describe((x,))}"
             )
         return x
     if is_tensor(x) and x.dtype.kind == "complex":

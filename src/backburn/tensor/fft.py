@@ -5,8 +5,8 @@ n in their name run along ``axes`` (by default all, or the last ones where lengt
 the factor 1/n goes: ``"backward"`` to the inverse, ``"forward"`` to the transform, ``"ortho"`` as its square root to
 both. Real operands are accepted; integers become the default float dtype, and 16-bit floats float32. All functions have
 gradients of any order. Raises :class:`AxisError` for an axis that does not exist, :class:`ArgumentError` for an invalid
-``norm`` or length, :class:`ShapeError` for an empty axis, and :class:`Unsupported` on backends without complex tensors,
-where :mod:`backburn.fourier` has transforms of pairs.
+``norm`` or length, :class:`ShapeError` for an empty axis, and :class:`Unsupported` on backends without complex tensors
+(:mod:`backburn.fourier` has transforms of pairs of real tensors).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if not TYPE_CHECKING:
 
 
 T = TypeVar("T", bound="Tensor")
-#: The norm of the transform that the inverse of another one is, but for a conjugate.
+#: The norm with which the inverse transform has the factor of the transform with another norm.
 _EXCHANGED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
@@ -57,7 +57,7 @@ _EXCHANGED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 def _operand(name: str, x: Any, real: bool = False) -> Any:
-    """A float or complex operand, or only a float one, of at least 32 bits; its backend has complex tensors."""
+    """A float or complex operand (only float if ``real``) of at least 32 bits, on a backend with complex tensors."""
     y = upcast_half(float_operand(name, x) if real else inexact_operand(name, x))
     check_supported(name, y.backend, y.dtype if y.dtype.kind == "complex" else complex_of(y.dtype))
     return y
@@ -70,7 +70,7 @@ def _parts(x: Any) -> tuple[Any, Any]:
 
 
 def _transform(name: str, x: Any, axes: Sequence[tuple[int, int]], norm: str, inverse: bool = False) -> Any:
-    """The transform along axes of some lengths, or its inverse, which has all parts exchanged."""
+    """The transform along axes with their lengths, or its inverse, which swaps the real and imaginary parts."""
     one_of(name, "norm", norm, NORMS, of=(x,))
     for along, length in axes:
         x = resize(x, length, along)
@@ -126,9 +126,9 @@ def _of_real(name: str, x: Any, n: int | None, axis: int, norm: str) -> Any:
 
 
 def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> FloatTensor:
-    """The ``n`` real numbers that have this :func:`rfft`; without ``n`` an even number, ``2 * (frequencies - 1)``.
+    """The ``n`` real numbers whose :func:`rfft` is ``x``; without ``n`` an even number, ``2 * (frequencies - 1)``.
 
-    Imaginary parts where real numbers have none, at frequency 0 and for an even ``n`` at the last, are not read.
+    Imaginary parts at frequency 0 and, for an even ``n``, at the last frequency are not read: real signals have none.
 
         >>> import backburn as bb
         >>> bb.fft.irfft(bb.fft.rfft(bb.asarray([1.0, 2.0, 3.0])), n=3).tolist()
@@ -149,7 +149,7 @@ def _to_real(name: str, x: Any, n: int | None, axis: int, norm: str) -> Any:
 
 
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> FloatTensor:
-    """The real Fourier transform of a signal whose second half are the conjugates of its first, which is ``x``.
+    """The real Fourier transform of a Hermitian-symmetric signal, of which ``x`` is the first half.
 
     Without ``n`` the signal has an even number of points, ``2 * (points of x - 1)``.
 
@@ -219,7 +219,7 @@ def rfftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Axes = None, no
 
 
 def irfftn(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward") -> FloatTensor:
-    """The real tensor that has this :func:`rfftn`; without ``s``, of even length along the last axis.
+    """The real tensor whose :func:`rfftn` is ``x``; without ``s``, of even length along the last axis.
 
     >>> import backburn as bb
     >>> x = bb.asarray([[1.0, 2.0, 3.0], [3.0, 4.0, 6.0]])
@@ -273,7 +273,7 @@ def rfftfreq(
 
 
 def fftshift(x: T, /, *, axes: Axes = None) -> T:
-    """``x`` with frequency 0 moved to the middle of ``axes``: of one axis, of several, or (by default) of all.
+    """``x`` with frequency 0 moved to the middle of ``axes``: one, several, or (by default) all.
 
     >>> import backburn as bb
     >>> bb.fft.fftshift(bb.fft.fftfreq(4)).tolist()

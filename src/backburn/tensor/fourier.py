@@ -1,9 +1,9 @@
-"""``backburn.fourier``: Fourier transforms of pairs, the real and the imaginary parts; short-time transforms, windows.
+"""``backburn.fourier``: Fourier transforms of pairs of real and imaginary parts; short-time transforms, windows.
 
 They need no complex tensors: backends without them have these transforms too, and 16-bit floats are possible. With
 complex tensors, use :mod:`backburn.fft`. Transforms run along one ``axis`` (by default the last), which is truncated or
-zero-padded to ``n`` first; those with an n in their name run along several axes (by default all), with as many lengths
-``n`` if any. ``norm`` says where the factor 1/n goes: ``"backward"`` to the inverse, ``"forward"`` to the transform,
+zero-padded to ``n`` first; those with an n in their name run along several axes (by default all), with lengths ``n`` if
+given. ``norm`` says where the factor 1/n goes: ``"backward"`` to the inverse, ``"forward"`` to the transform,
 ``"ortho"`` as its square root to both. Integers become the default float dtype; 16-bit floats are computed in float32.
 All functions have gradients. Raises :class:`AxisError` for an axis that does not exist, :class:`ArgumentError` for an
 invalid ``norm`` or ``n``, and :class:`ShapeError` for an empty axis.
@@ -46,7 +46,7 @@ if not TYPE_CHECKING:
 
 Axes = int | Sequence[int] | None
 
-#: The exponent of n in the factor of a transform from time to frequency, by ``norm``; the inverse has the rest of -1.
+#: The exponent of n in the factor of the transform, by ``norm``; with that of the inverse it adds up to -1.
 NORMS = {"backward": 0.0, "ortho": -0.5, "forward": -1.0}
 
 
@@ -58,7 +58,7 @@ class Complex(NamedTuple):
 
 
 def normalize(name: str, x: Any, n: int, norm: str, done: float, inverse: bool = False) -> Any:
-    """``x`` times the factor of ``norm``, whose exponent ``done`` the backend has applied."""
+    """``x`` times the factor of ``norm``, of which the backend has already applied n to the power ``done``."""
     one_of(name, "norm", norm, NORMS, of=(x,))
     exponent = (-1.0 - NORMS[norm] if inverse else NORMS[norm]) - done
     return x if exponent == 0 else call("mul", x, float(n) ** exponent)
@@ -104,7 +104,7 @@ def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 def irfft(
     real: Tensor, imag: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> FloatTensor:
-    """The ``n`` real numbers that have this :func:`rfft`; without ``n`` an even number, ``2 * (frequencies - 1)``.
+    """The ``n`` real numbers with this :func:`rfft`; without ``n`` an even number, ``2 * (frequencies - 1)``.
 
     >>> import backburn as bb
     >>> bb.fourier.irfft(*bb.fourier.rfft(bb.asarray([1.0, 2.0, 3.0])), n=3).tolist()
@@ -149,7 +149,7 @@ def _parts(name: str, real: Any, imag: Any) -> tuple[Any, Any]:
 def _transform(
     name: str, re: Any, im: Any, axes: Sequence[tuple[int, int]], norm: str, inverse: bool = False
 ) -> tuple[Any, Any]:
-    """The parts of the transform along axes of some lengths, or of its inverse, which has all parts exchanged."""
+    """The parts of the transform along axes with their lengths, or of its inverse, which swaps all parts."""
     for along, length in axes:
         re, im = (resize(part, length, along) for part in (re, im))
     found = call("fft", *((im, re) if inverse else (re, im)), axis=tuple(sorted(along for along, _ in axes)))
@@ -178,7 +178,7 @@ def _transform_one(name: str, re: Any, im: Any, n: int | None, axis: int, norm: 
 
 
 def each_axis(name: str, x: Any, n: Any, axis: Any, norm: str, option: str = "n") -> list[tuple[int, int]]:
-    """The axes of a transform in the given order, each with the length that it gets."""
+    """The axes of a transform in the given order, each with its new length."""
     one_of(name, "norm", norm, NORMS, of=(x,))
     found = list(axes_of(name, x, axis))
     if not found:
@@ -220,7 +220,7 @@ def rfftn(x: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, no
 def irfftn(
     real: Tensor, imag: Tensor, /, *, n: Sequence[int] | None = None, axis: Axes = None, norm: str = "backward"
 ) -> FloatTensor:
-    """The real tensor that has this :func:`rfftn`; without ``n``, of even length along the last axis.
+    """The real tensor with this :func:`rfftn`; without ``n``, of even length along the last axis.
 
     >>> import backburn as bb
     >>> x = bb.asarray([[1.0, 2.0, 3.0], [3.0, 4.0, 6.0]])
@@ -271,7 +271,7 @@ def ifftn(
 
 
 def _window(name: str, window: Any, size: int, win_length: int | None, like: Any) -> Any:
-    """The window in the dtype of ``like``, in the middle of ``size`` points; all ones where none is given."""
+    """The window in the dtype of ``like``, in the middle of ``size`` points; all ones if none is given."""
     length = points(name, "win_length", win_length, size)
     if length > size:
         raise ArgumentError(f"{name}: a window of {length} points is longer than {size}. Operand: {describe((like,))}")

@@ -1,4 +1,4 @@
-"""The state of random draws: generators, the current one, and how many words a draw takes from which."""
+"""The state of random draws: generators, the current one, and the words that draws take from them."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Generator:
         self._lock = threading.Lock()
         self.key = self.offset = 0
         if seed is None and (recording := RECORDING_STEP.get()) is not None:
-            raise recording.refuse(CaptureError("a Generator without a seed, whose key would stay as it is"))
+            raise recording.refuse(CaptureError("a Generator without a seed, whose key would never change"))
         self.seed(_fresh_key() if seed is None else seed, offset)
 
     def seed(self, seed: int, offset: int = 0) -> None:
-        """Go to the beginning of the stream of another key. Raises :class:`ArgumentError` for an invalid key."""
+        """Move to the beginning of the stream of another key. Raises :class:`ArgumentError` for an invalid key."""
         key, first = _below(KEYS, "seed", seed), _below(WORDS, "offset", offset)
         if (instead := _stand_in(self)) is not self:
             instead.seed(seed, offset)
@@ -70,7 +70,7 @@ class Generator:
         recording.known.append(self)
 
     def _kept(self) -> Kept:
-        """The functions with which a recording reads the state and puts it back."""
+        """The functions with which a recording reads and restores the state."""
         return lambda: (self.key, self.offset), lambda before: self._put(*before)
 
     def _put(self, key: int, offset: int) -> None:
@@ -78,7 +78,7 @@ class Generator:
             self.key, self.offset = key, offset
 
     def _assume_key(self, recording: Recording) -> None:
-        """A recording that has not set the key assumes that it stays as it is."""
+        """Make a recording that has not set the key assume that it stays the same."""
         if not any(x is self for x in recording.known):
             key = self.key
             recording.assume(lambda: self.key == key)
@@ -93,7 +93,7 @@ class Generator:
             return instead.take(count)
         recording = RECORDING_STEP.get()
         if recording is None:
-            with self._lock:  # of another thread, which may set the key
+            with self._lock:  # another thread may set the key
                 return self.key, self._past(count)
         self._assume_key(recording)
         return self.key, recording.number(lambda: self._advance(count), self._kept())
@@ -103,7 +103,7 @@ class Generator:
             return self._past(count)
 
     def _past(self, count: int) -> int:
-        """Move past the next words; the offset of the first. The caller has the lock."""
+        """Advance past the next words, and return the offset of the first. The caller holds the lock."""
         first = self.offset
         if first + count >= WORDS:
             raise ArgumentError(f"random: {count} random words are more than the stream of a key has after {first}")
@@ -156,16 +156,16 @@ add_hints(Generator, GENERATORS)
 
 
 class Current(Generator):
-    """The current generator of a step while it is recorded: at a replay it stands for the one that is current then."""
+    """The current generator of a step while it is recorded: a replay uses the one that is current then."""
 
     __slots__ = ("target",)
     target: Generator
 
     def __init__(self, target: Generator) -> None:
-        """``target`` is what it stands for now."""
+        """``target`` is the generator that is current now."""
         self.target = target
 
-    if not TYPE_CHECKING:  # which are attributes of others
+    if not TYPE_CHECKING:  # those of the target
         _lock = property(lambda self: self.target._lock)
         key = property(lambda self: self.target.key, lambda self, key: setattr(self.target, "key", key))
         offset = property(lambda self: self.target.offset, lambda self, n: setattr(self.target, "offset", n))
@@ -174,8 +174,8 @@ class Current(Generator):
 class Draws:
     """The draws of a function from generators, so that it can be run again with the same numbers.
 
-    ``first`` runs it and notes the state of each generator, whichever way the function gets at it, before the function
-    reads it. ``again`` runs it with generators at these states in the place of those, which stay as they are.
+    ``first`` runs it and notes the state of each generator, however the function obtains it, before its first use.
+    ``again`` runs it with other generators at these states instead; the original ones are unchanged.
     """
 
     __slots__ = ("_fresh", "_states")
@@ -209,7 +209,7 @@ class _Run:
         self._states, self._fresh, self._stand_ins = states, fresh, stand_ins
 
     def stand_in(self, generator: Generator) -> Generator:
-        """The generator from which the function draws in the place of ``generator``."""
+        """The generator from which the function draws instead of ``generator``."""
         if self._stand_ins is None:
             if generator not in self._states:
                 with scoped(_RUNS, ()):
@@ -225,7 +225,7 @@ class _Run:
         return found
 
     def fresh(self, key: int | None) -> int | None:
-        """The key of a generator without a seed: that of the first run, which notes the one given or draws it."""
+        """The key of a generator without a seed: the first run notes ``key``, or a new one; the next run reuses it."""
         if self._stand_ins is not None:
             return self._fresh.pop(0) if self._fresh else key
         self._fresh.append(_random_key() if key is None else key)
@@ -236,7 +236,7 @@ _RUNS: ContextVar[tuple[_Run, ...]] = ContextVar("backburn_runs", default=())
 
 
 def _stand_in(generator: Generator) -> Generator:
-    """The generator that is drawn from in the place of one, in functions that run for the second time."""
+    """The generator to draw from instead of ``generator``, in functions that run again."""
     for run in _RUNS.get():
         generator = run.stand_in(generator)
     return generator
@@ -255,7 +255,7 @@ def _random_key() -> int:
 
 
 class _RecordedOffset(int):
-    """An offset that was asked for while a step is recorded; ``now`` is what it is at the latest replay."""
+    """An offset that was read while a step was recorded; ``now`` is its value in the latest replay."""
 
     now: int
 
@@ -278,7 +278,7 @@ _CURRENT: ContextVar[Generator] = ContextVar("backburn_random", default=_PROCESS
 def default_generator() -> Generator:
     """The generator that functions draw from unless they are given one.
 
-    It is that of the innermost :func:`fork` block, or else the process's, from which all threads draw.
+    It is that of the innermost :func:`fork` block, or else that of the process, from which all threads draw.
     """
     return _CURRENT.get()
 
@@ -286,10 +286,10 @@ def default_generator() -> Generator:
 def seed(seed: int) -> None:
     """Reset the current generator: the same seed gives the same numbers.
 
-    Threads share the process's generator, so that one thread's seed is all threads'. Where each is to draw numbers of
-    its own, it computes in a block of ``fork(seed)`` instead.
+    Threads share the generator of the process, so a seed set in one affects all. For separate numbers, each thread
+    computes in a block of ``fork(seed)`` instead.
 
-    Raises :class:`ArgumentError` unless it is an integer from 0 to ``2**128 - 1``.
+    Raises :class:`ArgumentError` unless ``seed`` is an integer from 0 to ``2**128 - 1``.
 
         >>> import backburn as bb
         >>> bb.random.seed(0)
@@ -320,7 +320,7 @@ def set_state(state: Mapping[str, int]) -> None:
 
 
 def fork(start: Generator | Mapping[str, int] | int | None = None) -> Block[Generator]:
-    """Draw from another generator in a ``with`` block or decorated function; the state outside stays as it is.
+    """Draw from another generator in a ``with`` block or decorated function; the state outside is unchanged.
 
     It is ``start``, if that is a generator; else a new one at a saved state, at the beginning of a seed's stream, or
     (None) at the current state, so that the code after the block draws the same numbers again. Only this thread or task
@@ -349,7 +349,7 @@ def _fork(start: Generator | Mapping[str, int] | int | None) -> Generator:
     return generator
 
 
-# ---- draws from it ----
+# ---- draws ----
 
 
 def draw(

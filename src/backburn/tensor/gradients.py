@@ -49,7 +49,7 @@ def detach(self: Tensor) -> FloatTensor:
 
 @method
 def retain_grad(self: Tensor) -> FloatTensor:
-    """This tensor with its gradient kept by ``backward``, though it is not a leaf. Use the returned tensor."""
+    """This tensor with its gradient kept by ``backward``, even if it is not a leaf. Use the returned tensor."""
     return _call_backend("retain_grad", self, lambda k: k.retain_grad(self._primitive))
 
 
@@ -61,7 +61,7 @@ def backward(
     """The gradients of this tensor for every leaf it was computed from, in a container.
 
     ``cotangent``, a tensor of this shape on the inner backend, weights the elements; the default is ones. The graph is
-    consumed unless ``retain_graph``. A complex tensor needs one: ``v`` gives the gradient of the real part of
+    consumed unless ``retain_graph``. A complex tensor needs a cotangent: ``v`` gives the gradient of the real part of
     ``sum(conj(v) * self)``. Nothing is stored on any tensor: ``w.grad(gradients)`` reads the gradient of ``w``. Raises
     :class:`GraphError` for an untracked tensor and :class:`ConsumedGraphError` for a consumed graph.
     """
@@ -121,14 +121,14 @@ def inner(self: T) -> T:
 
 
 def conjugate(k: Any, x: Any, dtype: DType) -> Any:
-    """A complex cotangent of the contract as users read and write it, or the other way round; a real one as it is."""
+    """Convert a complex cotangent between the contract's convention and that of users; a real one is unchanged."""
     return k.conj(x) if dtype.kind == "complex" else x
 
 
 def complex_loss(name: str, x: Tensor) -> NotDifferentiableError:
-    """The error for a complex number where the gradient of a real one is meant."""
+    """The error for a complex number where a gradient needs a real one."""
     return NotDifferentiableError(
-        f"{name}: a gradient is of a real number, and this is {describe((x,))}: take bb.real or bb.abs of it. With a "
+        f"{name}: a gradient needs a real number, and this is {describe((x,))}: take bb.real or bb.abs of it. With a "
         f"cotangent, backward(cotangent) and bb.vjp differentiate complex results, and bb.jvp along a direction"
     )
 
@@ -141,7 +141,7 @@ def _inside(spec: str) -> str:
 
 
 def _call_backend(name: str, x: Tensor, function: Any, plain: bool = False) -> FloatTensor:
-    """``function`` of the tensor's backend, as a tensor; ``plain`` backends, without autodiff, must be allowed."""
+    """``function`` of the tensor's backend, as a tensor; ``plain`` allows backends without autodiff."""
     _check_float(name, x)
     if not plain:
         _autodiff(name, x)
@@ -149,9 +149,9 @@ def _call_backend(name: str, x: Tensor, function: Any, plain: bool = False) -> F
 
 
 def _check_outside(name: str, x: Tensor) -> None:
-    """Refuse a tensor of the running transform, to which a gradient taken by ``backward`` would be a constant."""
+    """Reject a tensor of the running transform, for which a gradient from ``backward`` would be a constant."""
     if ACTIVE.get() is x._backend:
-        raise GraphError(f"{name}: {_inside(x.backend.spec)}, to which its gradient would be a constant: {_INSTEAD}")
+        raise GraphError(f"{name}: {_inside(x.backend.spec)}, for which its gradient would be a constant: {_INSTEAD}")
 
 
 def _check_float(name: str, x: Tensor) -> None:

@@ -179,9 +179,9 @@ def index_reduce(
 ) -> T:
     """``x`` with the entries of ``values`` along ``axis`` combined with those at ``indices`` (1-d).
 
-    ``mode`` is ``"mul"``, ``"min"``, ``"max"`` or, for floats, ``"mean"``: those of :func:`scatter`, which has the
-    gradients, too. With ``include_self=False``, the entries of ``x`` at the indices do not take part. Sums are those of
-    :func:`index_add`. Raises :class:`ShapeError` for indices of more axes, and values that do not fit.
+    ``mode`` is ``"mul"``, ``"min"``, ``"max"`` or, for floats, ``"mean"``, with the gradients of :func:`scatter`. With
+    ``include_self=False``, the entries of ``x`` at the indices do not take part. For sums, use :func:`index_add`.
+    Raises :class:`ShapeError` for indices with other than one axis, and values that do not fit.
 
         >>> import backburn as bb
         >>> x, values = bb.asarray([1.0, 2.0, 3.0]), bb.asarray([4.0, 8.0])
@@ -277,7 +277,7 @@ def _write_mode(
     if one_of(name, "mode", mode, _MODES, of=(x,)) not in ("assign", "add"):
         kind_operand(name, x, "FI")
     if mode == "mean" and not x.dtype.is_floating:
-        raise DTypeError(f"{name}: means are those of floats; cast with astype('float32'). Operand: {describe((x,))}")
+        raise DTypeError(f"{name}: a mean needs floats; cast with astype('float32'). Operand: {describe((x,))}")
     kept = x
     if not include_self and mode != "assign":
         with unwatched():
@@ -386,7 +386,7 @@ def nonzero(x: Tensor, /) -> tuple[IntTensor, ...]:
 
 
 def _columns(positions: Any) -> tuple[Any, ...]:
-    """Each column of a matrix as a vector: of positions, those along each axis."""
+    """Each column of a matrix as a vector: for positions, the indices along each axis."""
     rows, count = positions.shape
     found = (call("slice", positions, key=(slice(0, rows, 1), slice(i, i + 1, 1))) for i in range(count))
     return tuple(call("reshape", column, shape=(rows,)) for column in found)
@@ -395,8 +395,8 @@ def _columns(positions: Any) -> tuple[Any, ...]:
 def one_hot(x: Tensor, /, num_classes: int | None = None, *, dtype: Any = int64) -> Tensor:
     """A new last axis of length ``num_classes`` that is 1 at the index given by ``x`` and 0 elsewhere.
 
-    Without ``num_classes``, their number is the largest index plus one, which is read on the host; then an empty ``x``
-    raises :class:`ArgumentError`. An index below 0 or beyond the classes raises :class:`OutOfRangeError`.
+    By default ``num_classes`` is the largest index plus one, which is read on the host; then an empty ``x`` raises
+    :class:`ArgumentError`. An index below 0 or beyond the classes raises :class:`OutOfRangeError`.
 
         >>> import backburn as bb
         >>> bb.one_hot(bb.asarray([0, 2]), 3).tolist()
@@ -407,7 +407,7 @@ def one_hot(x: Tensor, /, num_classes: int | None = None, *, dtype: Any = int64)
     index = _indices_operand("one_hot", x)
     if num_classes is None:
         if not index.size:
-            raise ArgumentError(f"one_hot: no index tells how many classes there are. Operand: {describe((x,))}")
+            raise ArgumentError(f"one_hot: num_classes must be given for an empty tensor. Operand: {describe((x,))}")
         num_classes = max(int(index.max().item()) + 1, 0)
     depth = integer("one_hot", "num_classes", num_classes, least=0)
     wanted = dtype_of(dtype, index.backend)

@@ -1,4 +1,4 @@
-"""``x[key]`` and ``x.at[key]``: NumPy's indexing, by the backend's operations for slices and indices.
+"""``x[key]`` and ``x.at[key]``: NumPy's indexing, with the backend's operations for slices and indices.
 
 A key is parsed into a :class:`Plan`: a slice for every axis, then the axes indexed by integer and bool tensors. Reading
 and writing follow the same plan, so that ``x.at[key].set(v)[key]`` is ``v``.
@@ -79,7 +79,7 @@ def getitem(x: T, key: Any, /) -> T:
 
 
 def entries(x: T) -> Iterator[T]:
-    """``x[0]``, ``x[1]`` and so on, one at a time: loops over steps make many."""
+    """``x[0]``, ``x[1]`` and so on, without the cost of :func:`getitem`: loops over steps read many entries."""
     count = x.shape[0]
     if x._dtype.kind == "quantized" or count < 2:
         yield from (getitem(x, i) for i in range(count))
@@ -163,13 +163,13 @@ add_hints(AtIndex, AT)
 add_hints(At, {name: f"x.at[index].{name}(value)" for name in ("add", "max", "min", "multiply", "set")})
 
 
-# ---- integers and slices alone ----
+# ---- only integers and slices ----
 
 
 def _basic(lengths: Shape, key: Any) -> tuple[tuple[slice, ...], Shape] | None:
-    """The range of each axis, and the shape of the result; None for keys of other parts, and for those out of range.
+    """The range of each axis, and the shape of the result; None for keys with other parts or out of range.
 
-    Most keys are of this kind, and making a :class:`Plan` takes several times as long as reading the elements.
+    Most keys have no other parts, and making a :class:`Plan` takes several times as long as reading the elements.
     """
     ranges: list[slice] = []
     shape: list[int] = []
@@ -223,9 +223,9 @@ def _basic(lengths: Shape, key: Any) -> tuple[tuple[slice, ...], Shape] | None:
 class Plan:
     """A parsed key.
 
-    First ``ranges``, a slice for each axis, gives the shape ``sliced``. Then ``integer_axes``, which one integer
-    each indexes, are dropped, which leaves the shape ``kept_shape``. ``positions`` are int tensors for its axes
-    ``axes``, and ``stacked`` one tensor of them where the key had one; ``indexed`` is their common shape, which stands
+    First ``ranges``, a slice for each axis, gives the shape ``sliced``. Then ``integer_axes``, each indexed by an
+    integer, are dropped, which leaves the shape ``kept_shape``. ``positions`` are int tensors for its axes ``axes``,
+    and ``stacked`` is one tensor of them if one mask gives all; ``indexed`` is their common shape, which begins
     at axis ``place`` of the result. ``plain`` is the shape of the result without its new axes of length 1, ``shape``
     with them.
     """
@@ -244,7 +244,7 @@ class Plan:
 
     @property
     def kept_shape(self) -> Shape:
-        """The shape of the ranges without the axes that integers took."""
+        """The shape of the ranges without the axes indexed by integers."""
         return tuple(n for i, n in enumerate(self.sliced) if i not in self.integer_axes)
 
     @property
@@ -254,13 +254,13 @@ class Plan:
 
     @property
     def back(self) -> Shape:
-        """The order of axes that puts the axes of the indices, which come first, in their place."""
+        """The order of axes that moves the axes of the indices from the front to ``place``."""
         count = len(self.indexed)
         return (*range(count, count + self.place), *range(count), *range(count + self.place, len(self.plain)))
 
 
 def plan_index(x: Any, key: Any) -> Plan:
-    """Read ``key`` for the tensor ``x``."""
+    """Parse ``key`` for the tensor ``x``."""
     ranges: list[slice] = []
     integer_axes: set[int] = set()
     axes: list[int] = []
@@ -356,7 +356,7 @@ def _item(x: Any, part: Any) -> Any:
 
 
 def _one_truth(key: Any) -> bool | None:
-    """The boolean that ``key`` consists of, if it is one alone."""
+    """The boolean that ``key`` is; None if it is not a single one."""
     if key.__class__ is bool:
         return bool(key)
     if getattr(key, "shape", None) != () or str(getattr(key, "dtype", "")) != "bool":
@@ -365,9 +365,9 @@ def _one_truth(key: Any) -> bool | None:
 
 
 def _truths_among(x: Any, key: Any) -> tuple[Any, Any] | None:
-    """``x`` with an axis for each single truth value in ``key``, and the key that indexes these; None if it has none.
+    """``x`` with an axis for each single boolean in the tuple ``key``, and the key for it; None if there is none.
 
-    The index of such an axis is 0, or none: it is an index array of length 1 or 0, as in NumPy.
+    Such an axis is indexed by an array of length 1 (True) or 0 (False), as in NumPy.
     """
     if key.__class__ is not tuple or not any(_one_truth(part) is not None for part in key):
         return None
@@ -410,7 +410,7 @@ def _axis_index(x: Any, index: int, axis: int) -> int:
 
 
 def _index_tensors(x: Any, item: Any, axis: int) -> tuple[Sequence[Any], Any]:
-    """Int64 tensors for the axes from ``axis`` on that a tensor indexes; booleans also give them as one."""
+    """Int64 tensors for the axes from ``axis`` on that a tensor indexes; for a mask, also all of them as one tensor."""
     if item.dtype.kind == "int":
         return [cast(item, int64)], None
     lengths = x.shape[axis : axis + item.ndim]
@@ -420,7 +420,7 @@ def _index_tensors(x: Any, item: Any, axis: int) -> tuple[Sequence[Any], Any]:
             f"from axis {axis} on. Operands: {describe((x, item))}"
         )
     if not item.ndim:
-        raise DTypeError(f"x[...]: one truth value is an index only alone. Operand: {describe((x,))}")
+        raise DTypeError(f"x[...]: a single truth value is an index only by itself. Operand: {describe((x,))}")
     found = call("nonzero", item)
     return _columns(found), found
 
@@ -441,7 +441,7 @@ def _permute(x: Any, axes: Shape) -> Any:
 
 
 def _inverse_axes(axes: Shape) -> Shape:
-    """The order that undoes another."""
+    """The inverse of an order of axes."""
     return tuple(axes.index(i) for i in range(len(axes)))
 
 
@@ -470,7 +470,7 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
     basic = _basic(x.shape, key)
     if basic is not None and getattr(value, "shape", ()) in ((), basic[1]):
         value = _value_operand(name, x, value)
-        # Integers for the first axes alone: the value broadcasts to the remaining axes.
+        # Only the first axes are indexed, by integers: the value broadcasts to the remaining axes.
         if is_tensor(value) and value.ndim and (places := sliced(x.shape, key=basic[0]))[-value.ndim :] != value.shape:
             value = _reshape(value, places)
         return _write_ranges(x, basic[0], value, how)
@@ -479,7 +479,7 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
     if not is_one_value and (truth := _one_truth(key)) is not None:
         if truth:
             return _write(x, None, value, how)
-        _write(_reshape(x, (1, *x.shape)), slice(0, 0), value, how)  # checks the value; there is nothing to write it to
+        _write(_reshape(x, (1, *x.shape)), slice(0, 0), value, how)  # only checks the value
         return x
     if (among := _truths_among(x, key)) is not None:
         return _reshape(_write(*among, value, how), x.shape)
@@ -500,7 +500,7 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
 
 
 def _write_plan(plan: Plan, name: str, x: Any, value: Any, how: str) -> Any:
-    """A copy of ``x`` with ``value``, which fits the plan, combined with what the plan reads."""
+    """A copy of ``x`` with ``value``, which fits the plan, combined with the elements that the plan reads."""
     if plan.positions:
         part = x if plan.is_whole else call("slice", x, key=plan.ranges)
         try:
@@ -557,14 +557,14 @@ _COMBINE = {"add": "add", "mul": "mul", "min": "minimum", "max": "maximum"}
 
 
 def _fit_value(name: str, x: Any, value: Any, plan: Plan) -> Any:
-    """``value`` without the new axes of the result; an error where it does not broadcast to the result."""
+    """``value`` without the new axes of the result; raises if it does not broadcast to the result."""
     try:
         fits = broadcast(value.shape, plan.shape) == plan.shape
     except ShapeError:
         fits = False
     if not fits:
         raise ShapeError(
-            f"{name}: a value of shape {list(value.shape)} does not broadcast to the place, which has the shape "
+            f"{name}: a value of shape {list(value.shape)} does not broadcast to the indexed elements of shape "
             f"{list(plan.shape)}. Operands: {describe((x, value))}"
         )
     return value if plan.shape == plan.plain else _reshape(_broadcast(value, plan.shape), plan.plain)

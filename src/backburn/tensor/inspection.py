@@ -86,10 +86,10 @@ KINDS: dict[str, Callable[[DType], bool]] = {
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is another one or of a kind, or among several.
+    """Whether a dtype equals another or is of a kind, or matches any of a tuple of these.
 
     Kinds are ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real floating"``,
-    ``"complex floating"`` and ``"numeric"``. Raises :class:`ArgumentError` for other words.
+    ``"complex floating"`` and ``"numeric"``. Raises :class:`ArgumentError` for other strings.
 
         >>> import backburn as bb
         >>> bb.isdtype(bb.int8, "integral"), bb.isdtype(bb.int8, ("bool", "real floating")), bb.isdtype("int8", bb.int8)

@@ -129,7 +129,7 @@ def _check_tolerances(name: str, rtol: Any, atol: Any) -> None:
             bounded(name, option, value, least=0)
 
 
-# ---- what a number is ----
+# ---- predicates ----
 
 
 def _predicate(name: str, x: Any, of_others: str) -> Any:

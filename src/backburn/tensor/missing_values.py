@@ -1,4 +1,4 @@
-"""Tensor functions: reductions that ignore NaN, and replacing NaN by numbers.
+"""Tensor functions: reductions that ignore NaN, and replacing NaN with numbers.
 
 ``axis`` and ``keepdims`` are those of :mod:`backburn.tensor.reduce`. Ignored elements have a gradient of 0. Integers
 and booleans are never NaN: for them, the results are those of the plain function.
@@ -141,7 +141,7 @@ def nanmin(x: T, /, axis: Axis = None, *, keepdims: bool = False, initial: float
 def nanargmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False) -> IntTensor:
     """The index of the first largest element along ``axis``, ignoring NaN, in int64; -1 if there is nothing else.
 
-    Without an axis, the index is one in row-major order. NumPy raises an error where there is only NaN. Raises the
+    Without an axis, the index is one in row-major order. NumPy raises an error where all elements are NaN. Raises the
     errors of :func:`argmax`.
 
         >>> import backburn as bb
@@ -194,7 +194,7 @@ def nanquantile(
     return _quantile("nanquantile", x, _quantiles("nanquantile", q), axis, keepdims, method)
 
 
-# ---- numbers in the place of NaN ----
+# ---- replacing NaN ----
 
 
 def nan_to_num(x: T, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> T:
@@ -220,7 +220,7 @@ def nan_to_num(x: T, /, *, nan: float = 0.0, posinf: float | None = None, neginf
     return y
 
 
-# ---- what they share ----
+# ---- helpers ----
 
 
 def _fill_nan(x: Any, value: float) -> Any:
@@ -237,7 +237,7 @@ def _mean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 
 def _deviations(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) -> tuple[Any, Any, Any]:
-    """The operand, its deviations from the mean, which are 0 where it is NaN, and what their squares are divided by."""
+    """The operand, its deviations from the mean (0 where it is NaN), and the divisor of their squares."""
     y: Any = float_operand(name, x)
     axes, wide = axes_of(name, y, axis), upcast_half(y)
     differences = call("where", isnan(wide), 0.0, wide - _mean(wide, axes, True))
@@ -247,7 +247,7 @@ def _deviations(name: str, x: Any, axis: Axis, correction: float, keepdims: bool
 def _quantile(
     name: str, x: Any, q: Any, axis: Axis, keepdims: bool, method: str
 ) -> Any:  # fmt: skip
-    """Quantiles of the elements that are sorted before NaN; their number differs from line to line."""
+    """Quantiles of the elements other than NaN, whose number differs from line to line."""
     y: Any = float_operand(name, x)
     axes = axes_of(name, y, axis)
     one_of(name, "method", method, _METHODS, of=(x,))

@@ -171,7 +171,7 @@ def batch_norm(
 ) -> FloatTensor:
     """``(x - running_mean) / sqrt(running_var + eps) * weight + bias``, with given statistics, as in inference.
 
-    The parameters have one value for each of the channels, which are ``axis``; gradients reach all of them. After
+    The parameters have one value for each channel along ``axis``; gradients flow to all of them. After
     Ioffe and Szegedy, Batch normalization, 2015.
 
         >>> import backburn as bb
@@ -189,7 +189,7 @@ def batch_norm(
 def batch_norm_training(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, axis: int = 1, eps: float = 1e-5
 ) -> tuple[FloatTensor, FloatTensor, FloatTensor]:
-    """:func:`batch_norm` with the batch's own statistics, which follow the result: mean and (biased) variance.
+    """:func:`batch_norm` with the batch's statistics, which follow the result: mean and (biased) variance.
 
     >>> import backburn as bb
     >>> y, mean, variance = batch_norm_training(bb.asarray([[1.0], [3.0]]), eps=0.0)
@@ -204,7 +204,7 @@ def batch_norm_training(
     return call(name, *operands, axis=channels, eps=number(name, "eps", eps))
 
 
-# ---- to length 1 ----
+# ---- unit vectors ----
 
 
 @explained

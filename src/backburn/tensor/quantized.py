@@ -44,7 +44,7 @@ def scheme_for(name: str, x: Tensor, dtype: Any) -> QuantizedDType:
 
 
 def range_for(name: str, x: Tensor, scheme: QuantizedDType, low: Any, high: Any) -> tuple[Any, ...]:
-    """Both ends of a range, as constants of the dtype of ``x`` and the shape of its steps; none if none is given."""
+    """Both ends of a range, as constants of the dtype of ``x`` and the shape of its steps; empty if none is given."""
     if low is None and high is None:
         return ()
     if low is None or high is None:
@@ -69,7 +69,7 @@ def _end(name: str, x: Tensor, value: Any, steps: tuple[int, ...]) -> Any:
 
 
 def fake_quantize(x: Tensor, /, *, dtype: Any = qint8, low: Any = None, high: Any = None) -> FloatTensor:
-    """The values of ``x`` rounded by a scheme, as a float tensor; the gradient passes straight through.
+    """``x`` rounded to the values of a scheme, as a float tensor; the gradient passes straight through.
 
     Training with them makes a model robust to quantization (Jacob et al. (2018), *Quantization and Training of Neural
     Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR, section 3). If a range from ``low`` to ``high`` is
@@ -164,7 +164,7 @@ def exact_or_float(move: Callable[..., Any], *tensors: Any) -> Any:
         return move(*tensors)
     try:
         return move(*tensors)
-    except (ArgumentError, ShapeError):  # another mistake raises again for the floats
+    except (ArgumentError, ShapeError):  # other errors are raised again for the floats
         pass
     return move(*map(dequantize_operand, tensors))
 

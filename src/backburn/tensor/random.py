@@ -5,9 +5,9 @@ advances the offset. Equal states give equal numbers on every backend (see :mod:
 numbers drawn depend only on the state, the distribution, shape and dtype.
 
 Functions draw from their ``generator`` or from the current one: that of the process, which takes its key from the
-operating system until :func:`seed` is called, or that of the innermost :func:`fork`. All take ``backend``, by the Array
-API's name ``device``. Draws are constants; if ``mean``, ``std``, ``low``, ``high`` or ``scale`` are tensors, gradients
-flow to them (the reparametrization trick).
+operating system until :func:`seed` is called, or that of the innermost :func:`fork`. All take ``backend`` (or
+``device``, its name in the Array API). Draws are constants; if ``mean``, ``std``, ``low``, ``high`` or ``scale`` are
+tensors, gradients flow to them (the reparametrization trick).
 
     >>> import backburn as bb
     >>> bb.random.seed(7)
@@ -81,7 +81,7 @@ def uniform(
 
     With numbers for ``low`` and ``high`` the result has ``shape``; tensors broadcast with it. Raises
     :class:`ArgumentError` if ``low`` is above ``high``, and for a range whose width the dtype does not hold. Tensors
-    are checked on the CPU and outside of recorded steps: a device would have to be waited for.
+    are checked only on the CPU and outside of recorded steps: a check would have to wait for a device.
 
         >>> import backburn as bb
         >>> x = bb.random.uniform((100,), low=-1.0, high=2.0)
@@ -94,9 +94,7 @@ def uniform(
     if is_tensor(low) or is_tensor(high):
         above: Any = binary("greater", low, high)
         if any_of(above, lambda values: values):
-            raise ArgumentError(
-                f"uniform: low is at most high, and is not everywhere. Operands: {describe((low, high))}"
-            )
+            raise ArgumentError(f"uniform: low is above high somewhere. Operands: {describe((low, high))}")
         return binary("add", binary("mul", x, binary("sub", high, low)), low)
     first, last = plain_number("uniform", low), plain_number("uniform", high)
     if first > last:
@@ -249,7 +247,7 @@ def permutation(
 ) -> Tensor:
     """The numbers from 0 to ``x - 1``, or the entries of a tensor along ``axis``, in random order.
 
-    The numbers are on ``backend``; a tensor stays on its own, and another ``backend`` raises
+    The numbers are on ``backend``; a tensor stays on its backend, and another ``backend`` raises
     :class:`BackendMismatchError`.
 
     >>> import backburn as bb
@@ -272,11 +270,11 @@ _COUNT = "x, unless it is a tensor,"
 
 
 def _check_backend(name: str, x: Any, place: Any) -> Any:
-    """A tensor whose entries are drawn; raises :class:`BackendMismatchError` for another place than its own."""
+    """A tensor whose entries are drawn; raises :class:`BackendMismatchError` if ``place`` is another backend."""
     y: Any = kind_operand(name, x, "FCIB")
     if place is not None and (asked := as_backend(place)) != y.backend:
         raise BackendMismatchError(
-            f"{name}: entries of a tensor are drawn where it lives, and {asked.spec} is not there. Write "
+            f"{name}: entries of a tensor are drawn on its backend, not on {asked.spec}. Write "
             f"{name}(x.to({asked.spec!r})). Operand: {describe((y,))}"
         )
     return y
@@ -299,7 +297,7 @@ def choice(
 
     ``p``, a vector, is proportional to their probabilities; by default all are equally likely. With ``replace=False``
     nothing is drawn twice: each draw is from what is left (Efraimidis and Spirakis, "Weighted random sampling with a
-    reservoir", 2006). Numbers are on ``backend``, or on that of ``p``; the entries of a tensor stay on its own.
+    reservoir", 2006). Numbers are on ``backend``, or on that of ``p``; entries of a tensor stay on its backend.
 
     Raises :class:`ArgumentError` if there are fewer to choose from than are drawn, and for negative, infinite or NaN
     elements of ``p``, checked as in :func:`uniform`; :class:`ShapeError` for a ``p`` of another length, and
@@ -381,7 +379,7 @@ def categorical(logits: Tensor, shape: Shape = (), *, generator: Generator | Non
 
 
 def dropped(x: Tensor, p: float, generator: Generator | None) -> FloatTensor:
-    """Each element 0 with probability ``p``, and divided by ``1 - p`` otherwise."""
+    """``x`` with each element set to 0 with probability ``p``, and divided by ``1 - p`` otherwise."""
     if isinstance(x.dtype, ComplexDType):
         ones = create("ones", x.backend, shape=x.shape, dtype=x.dtype.part)
         kept = binary("not_equal", dropped(ones, p, generator), 0.0)

@@ -111,7 +111,7 @@ def _roll(x: Any, shift: int | Sequence[int], axis: int | Sequence[int] | None) 
 def tile(x: T, repetitions: int | Sequence[int], /) -> T:
     """``x`` repeated the given number of times along each axis; fewer numbers than axes are for the last axes.
 
-    More numbers than axes make new leading axes.
+    More numbers than axes add leading axes.
 
         >>> import backburn as bb
         >>> bb.tile(bb.asarray([1, 2]), (2, 2)).tolist()
@@ -176,8 +176,8 @@ def pad(
     ``widths`` is one number for all ends, ``(before, after)`` for all axes, or a pair for each axis. The new elements
     depend on ``mode``: ``value`` (``"constant"``); ``x`` mirrored at its first and last element (``"reflect"``), or
     beyond them, so that they are repeated (``"symmetric"``); only these two elements (``"edge"``); or ``x`` continued
-    periodically (``"wrap"``). A negative width cuts elements off, in mode ``"constant"``; :class:`ShapeError` is raised
-    where there are not so many.
+    periodically (``"wrap"``). In mode ``"constant"`` a negative width removes elements; raises :class:`ShapeError` if
+    there are too few.
 
         >>> import backburn as bb
         >>> bb.pad(bb.arange(3), (2, 1), mode="reflect").tolist(), bb.pad(bb.arange(2), 1, value=9).tolist()
@@ -214,7 +214,7 @@ def _pad_symmetric(x: Any, ends: tuple[_Shape, ...]) -> Any:
 
 
 def _pad_ends(name: str, widths: Any, rank: int) -> tuple[tuple[int, int], ...]:
-    """A pair of widths for each of ``rank`` axes, of integers of any kind; more or fewer where others were given."""
+    """A pair of widths for each of ``rank`` axes, of integers of any kind; given pairs may be more or fewer."""
     try:
         return tuple((index(before), index(after)) for before, after in widths)
     except (TypeError, ValueError, ShapeError):
@@ -374,7 +374,7 @@ def diag_embed(x: T, /, offset: int = 0, *, axis1: int = -2, axis2: int = -1) ->
     offset = integer("diag_embed", "offset", offset)
     count, distance = y.shape[-1], abs(offset)
     *leading, _ = shape = y.shape
-    # Row after row, the diagonal's places are one row and one element apart: pad each element by that, and cut.
+    # In row-major order, the diagonal's elements are one row and one element apart: pad each by one row, and crop.
     rows = pad(reshape(y, (*shape, 1)), [(0, 0)] * y.ndim + [(0, count)])
     flat = pad(reshape(rows, (*leading, count * (count + 1))), [(0, 0)] * len(leading) + [(0, -count)])
     before, after = (0, distance) if offset >= 0 else (distance, 0)
@@ -386,7 +386,7 @@ def diag_embed(x: T, /, offset: int = 0, *, axis1: int = -2, axis2: int = -1) ->
 
 
 def block_diag(*arrays: Tensor) -> Tensor:
-    """The matrix with the given ones along its diagonal, each below and to the right of the last, and 0 elsewhere.
+    """The block diagonal matrix of the given matrices, with 0 elsewhere.
 
     Vectors are matrices of one row, and 0-d tensors of one element. The dtype is the promoted one. Raises
     :class:`ShapeError` for more than two axes, :class:`ArgumentError` if there are no tensors, :class:`DTypeError` for

@@ -136,8 +136,8 @@ def max(
     """The largest element over ``axis``, in the dtype of ``x``; NaN if one is NaN.
 
     With ``initial``, it is at least that number, also where there is no element. Elements that tie share the gradient
-    equally, and half of it where they tie with ``initial``. Raises :class:`ShapeError` where there is nothing to choose
-    from, :class:`ArgumentError` for an ``initial`` that the dtype does not hold, and :class:`DTypeError` for bool and
+    equally, and half of it where they tie with ``initial``. Raises :class:`ShapeError` where there are no elements,
+    :class:`ArgumentError` for an ``initial`` that the dtype does not hold, and :class:`DTypeError` for bool and
     quantized tensors.
 
         >>> import backburn as bb
@@ -180,7 +180,7 @@ def min(
 
 
 def _with_initial(name: str, pair: str, x: Any, axes: tuple[int, ...], keepdims: bool, initial: Any) -> Any:
-    """``name`` over axes that may be empty, and ``initial``, by ``pair``: max and maximum, or min and minimum."""
+    """``name`` (max or min) over axes that may be empty, combined with ``initial`` by ``pair`` (maximum or minimum)."""
     start = number(name, "initial", initial, of=(x,))
     if x.dtype.is_floating:
         start = float(start)
@@ -382,7 +382,7 @@ def average(
 ) -> FloatTensor | tuple[FloatTensor, FloatTensor]:
     """The mean over ``axis`` weighted by ``weights``; with ``returned`` also the sums of the weights, of its shape.
 
-    ``weights`` have the shape of ``x``, or that of the axes in ``axis``, in their order. Gradients go to both. The
+    ``weights`` have the shape of ``x``, or that of the axes in ``axis``, in their order. Gradients flow to both. The
     dtype is the promoted one, the default float for integers. Where the weights sum to 0, for which NumPy raises an
     error, the result is infinite or NaN. Raises :class:`ShapeError` for weights that do not fit, :class:`DTypeError`
     for bool and quantized tensors.
@@ -416,7 +416,7 @@ def average(
 
 
 def _broadcast_weights(x: Any, weights: Any, axis: Axis) -> Any:
-    """``weights`` of the axes in ``axis``, in their order there, as weights of ``x``."""
+    """``weights`` of the axes in ``axis``, in the order there, in a shape that broadcasts to ``x``."""
     if weights.shape == x.shape:
         return weights
     order = [axis_of("average", x, a) for a in integers_of("average", "axis", range(x.ndim) if axis is None else axis)]
@@ -529,7 +529,7 @@ def logsumexp(x: Tensor, /, axis: Axis = None, *surplus: Never, keepdims: bool =
 
 
 def _truth(name: str, value: Any) -> Any:
-    """A bool tensor itself, or which elements of another are not 0."""
+    """A bool tensor itself, or which elements of a tensor of numbers are not 0."""
     x = kind_operand(name, value, "FCIB")
     if x.dtype.kind == "bool":
         return x

@@ -117,7 +117,7 @@ def _cumulative(
     y = _to_accumulator(name, x, dtype)
     if axis is None:
         if x.ndim != 1:
-            raise ArgumentError(f"{name}: say along which axis; only one axis could be left out: {describe((x,))}")
+            raise ArgumentError(f"{name}: give the axis, which is optional only for a vector: {describe((x,))}")
         axis = 0
     along = axis_of(name, x, axis)
     result = call(operation, y, axis=along)
@@ -133,7 +133,7 @@ def _cumulative(
 def cummax(x: T, /, axis: int) -> T:
     """The largest element so far along ``axis``; NaN from the first NaN on.
 
-    The gradient goes to the element that set it, of several equal ones to the last so far. Raises
+    The gradient goes to the element that set it, or the last so far of several equal ones. Raises
     :class:`AxisError` for an axis that does not exist, :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
@@ -187,7 +187,7 @@ def cummin_with_indices(x: T, /, axis: int) -> tuple[T, IntTensor]:
 
 
 def _with_indices(name: str, operation: str, x: Any, axis: int) -> tuple[Any, Any]:
-    """A running extremum, and the last place so far at which it was set or equalled."""
+    """A running extremum, and the last index so far at which it was set or equalled."""
     y: Any = kind_operand(name, x, "FI")
     along = axis_of(name, y, axis)
     values, n = call(operation, y, axis=along), y.shape[along]
@@ -246,10 +246,10 @@ def gradient(
 def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: Any = 1, **wrong: Never) -> Any:
     """The slope of ``x`` at each element along ``axis``: one tensor, or a tuple of them for several axes.
 
-    Without ``axis``, along all of them. Inside they are central differences of second order, also for uneven
-    ``spacing``, and at the ends one-sided differences of ``edge_order`` 1 or 2. ``spacing`` is a number for all axes,
-    or for each axis a number or a vector of coordinates; by default 1. Integers become the default float. Derivatives
-    go to ``x`` and ``spacing``. Raises :class:`AxisError` for axes that do not exist, :class:`ArgumentError` for
+    Without ``axis``, along all of them. Slopes are central differences of second order, also for uneven ``spacing``,
+    and at the ends one-sided differences of ``edge_order`` 1 or 2. ``spacing`` is a number for all axes, or for each
+    axis a number or a vector of coordinates; by default 1. Integers become the default float. Gradients flow to ``x``
+    and ``spacing``. Raises :class:`AxisError` for axes that do not exist, :class:`ArgumentError` for
     another ``edge_order`` or number of spacings, :class:`ShapeError` for an axis with fewer than ``edge_order + 1``
     elements and for coordinates that do not fit, :class:`DTypeError` for bool and quantized tensors.
 
@@ -308,7 +308,7 @@ def _slopes(x: Any, y: Any, axis: int, step: Any, edge_order: int) -> Any:
     secants = rise / gaps
 
     def share(own: int, other: int, count: int) -> Any:
-        """The part that ``count`` gaps from ``own`` on have of themselves and of those from ``other`` on."""
+        """The shares of the ``count`` gaps from ``own`` on in their sums with those from ``other`` on."""
         if even:
             return 0.5
         first, second = (_slice_axis(gaps, 0, start, start + count) for start in (own, other))
@@ -327,11 +327,11 @@ def _slopes(x: Any, y: Any, axis: int, step: Any, edge_order: int) -> Any:
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: int = -1) -> FloatTensor:
-    """The integral of ``y`` along ``axis`` by the trapezoidal rule, at the places ``x``, or ``dx`` apart.
+    """The integral of ``y`` along ``axis`` by the trapezoidal rule, at the points ``x``, or ``dx`` apart.
 
     ``x`` is a vector for ``axis``, or a tensor whose other axes broadcast with those of ``y``. Integers become the
     default float. Gradients go to both. Raises :class:`AxisError` for an axis that does not exist, :class:`ShapeError`
-    for places that do not fit, :class:`DTypeError` for bool and quantized tensors.
+    for points that do not fit, :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
         >>> y = bb.asarray([1.0, 2.0, 4.0])
@@ -363,8 +363,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: i
 def unwrap(x: T, /, *, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi) -> T:
     """``x`` with multiples of ``period`` added so that elements along ``axis`` differ by half of it at most.
 
-    Only where they differ by more than ``discont`` (at least half the period, the default). Integers stay integers
-    with an integer ``period``, otherwise they become the default float. The gradient is that of ``x``, since what is
+    Only differences of at least ``discont`` (by default half the period, the minimum) are changed. Integers stay
+    integers with an integer ``period``, else they become the default float. The gradient passes unchanged: what is
     added is constant. Raises :class:`ArgumentError` unless ``period`` is positive and finite, :class:`AxisError` for an
     axis that does not exist, :class:`DTypeError` for unsigned integers, bool and quantized tensors.
 

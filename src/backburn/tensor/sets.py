@@ -82,7 +82,7 @@ def unique_values(x: T, /) -> T:
     x = tensor_operand("unique_values", x)
     if x.dtype.kind != "int" or not x.size:
         return unique_all(x).values
-    # Half the time; integers have no gradient that the first occurrence of a value would get.
+    # Takes half the time; integers have no gradient, which would need the first occurrence of a value.
     ordered = call("sort", call("reshape", x, shape=(x.size,)), axis=0)
     is_new = call("concat", [ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]], axis=0)
     return ordered[is_new]
@@ -119,7 +119,7 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
     """The number of occurrences of 0, 1, ... up to the largest element of a vector of integers, in int64.
 
     With ``weights``, one for each element, these are summed instead, with gradients. The result has at least
-    ``minlength`` elements, and inside of :func:`vmap` exactly so many, beyond which no element may be. Raises
+    ``minlength`` elements; inside :func:`vmap` it has exactly that many, and all elements must be smaller. Raises
     :class:`OutOfRangeError` for a negative number, :class:`DTypeError` for elements that are not integers,
     :class:`ShapeError` for other shapes.
 
@@ -141,7 +141,7 @@ def bincount(x: Tensor, /, *, weights: Tensor | None = None, minlength: int = 0)
 
 
 def _length_of_counts(places: Any, least: int) -> int:
-    """The largest element plus 1, and at least ``least``, which alone says it where elements cannot be read."""
+    """The largest element plus 1, or ``least`` if that is larger or elements cannot be read."""
     if not places.size:
         return least
     try:
@@ -162,7 +162,7 @@ def _weighted_counts(name: str, places: Any, weights: Any, length: int) -> Any:
         return call("index_add", zeros, places, 1, axis=0)
     values = _to_accumulator(name, kind_operand(name, weights, "FI"), None)
     if values.shape != places.shape:
-        raise ShapeError(f"{name}: there is a weight for each element. Operands: {describe((places, weights))}")
+        raise ShapeError(f"{name}: each element needs a weight. Operands: {describe((places, weights))}")
     zeros = create("zeros", values.backend, shape=(length,), dtype=values.dtype)
     return call("index_add", zeros, places, values, axis=0)
 
@@ -182,7 +182,7 @@ def histogram(
     ``bins`` is the number of bins of equal width from the smallest element to the largest, or over ``range``; or their
     edges, in ascending order. A bin includes its lower edge, and the last also its upper one; elements outside, and
     NaN, are not counted. With ``weights``, one for each element, these are summed, with gradients. With ``density``,
-    counts are divided by their sum and by the widths. Raises :class:`ArgumentError` for other ``bins`` and ``range``,
+    counts are divided by their sum and by the widths. Raises :class:`ArgumentError` for invalid ``bins`` and ``range``,
     and for a range that is not finite.
 
         >>> import backburn as bb
@@ -197,7 +197,7 @@ def histogram(
     if weights is not None:
         values: Tensor = kind_operand("histogram", weights, "FI")
         if values.shape != x.shape:
-            raise ShapeError(f"histogram: there is a weight for each element. Operands: {describe((x, weights))}")
+            raise ShapeError(f"histogram: each element needs a weight. Operands: {describe((x, weights))}")
         weights = call("reshape", values, shape=(x.size,))
     edges = _edges(y, bins, range)
     intervals = edges.size - 1

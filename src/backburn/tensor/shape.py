@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _Shape = tuple[int, ...]
 
 
-# ---- the shape alone ----
+# ---- shapes ----
 
 
 def reshape(x: T, /, shape: int | Sequence[int], *, copy: bool | None = None) -> T:
     """``x`` in another shape, its elements in row-major order; one length may be -1, and is then inferred.
 
-    ``copy`` is there for the Array API and changes nothing, since tensors are immutable. Raises :class:`ShapeError` if
+    ``copy`` exists for the Array API and changes nothing, since tensors are immutable. Raises :class:`ShapeError` if
     the number of elements differs.
 
         >>> import backburn as bb
@@ -74,7 +74,7 @@ def _infer_length(name: str, x: Any, shape: Any) -> _Shape:
 @method
 @plain_signature
 def flatten(x: T, /, start_axis: int = 0, end_axis: int = -1, *surplus: Never, **wrong: Never) -> T:
-    """``x`` with its axes from ``start_axis`` to ``end_axis``, both included, merged into one; of 0-d, a vector.
+    """``x`` with its axes from ``start_axis`` to ``end_axis``, both included, merged; a 0-d tensor becomes a vector.
 
     >>> import backburn as bb
     >>> bb.zeros((2, 3, 4)).flatten().shape, bb.zeros((2, 3, 4)).flatten(start_axis=1).shape
@@ -95,7 +95,7 @@ def flatten(x: T, /, start_axis: int = 0, end_axis: int = -1, *surplus: Never, *
 @method
 @plain_signature
 def squeeze(x: T, /, axis: int | Sequence[int] | None = None, *surplus: Never, **wrong: Never) -> T:
-    """``x`` without ``axis``, whose length must be 1; without ``axis``, without all axes of length 1.
+    """``x`` without ``axis``, whose length must be 1, or by default without all axes of length 1.
 
     >>> import backburn as bb
     >>> bb.zeros((1, 3, 1)).squeeze().shape, bb.squeeze(bb.zeros((1, 3, 1)), 0).shape
@@ -225,7 +225,7 @@ def moveaxis(x: T, source: int | Sequence[int], destination: int | Sequence[int]
     origins, places = ([axis_of("moveaxis", x, a) for a in axes] for axes in (start, end))
     if not len(origins) == len(places) == len(set(origins)) == len(set(places)):
         raise AxisError(
-            f"moveaxis: as many different destinations as sources, not {list(start)} to {list(end)}. "
+            f"moveaxis: needs as many different destinations as sources, not {list(start)} to {list(end)}. "
             f"Operand: {describe((x,))}"
         )
     order = [a for a in range(x.ndim) if a not in origins]
@@ -286,9 +286,9 @@ def _common_shape(name: str, tensors: list[Any]) -> _Shape:
 def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> tuple[Tensor, ...]:
     """The coordinates of all points of a grid: a tuple with one tensor for each of the 1-d ``arrays``.
 
-    With ``indexing="ij"`` axis ``i`` belongs to array ``i``; with ``"xy"`` the first two axes are swapped. ``sparse``
-    leaves axes along which an array does not vary with length 1. Raises :class:`ShapeError` for arrays of two or more
-    axes.
+    With ``indexing="ij"`` axis ``i`` belongs to array ``i``; with ``"xy"`` the first two axes are swapped. With
+    ``sparse``, axes along which an array does not vary have length 1. Raises :class:`ShapeError` for arrays of two or
+    more axes.
 
         >>> import backburn as bb
         >>> x, y = bb.meshgrid(bb.arange(2), bb.arange(3))
@@ -302,7 +302,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy", sparse: bool = False) -> tup
             raise ShapeError(f"meshgrid: takes one-dimensional tensors, not {describe((x,))}")
     rank = len(tensors)
     axes = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
-    shape = tuple(tensors[a].size for a in axes)  # an exchange of two axes is its own inverse
+    shape = tuple(tensors[a].size for a in axes)  # swapping two axes is its own inverse
     along = (tuple(x.size if b == a else 1 for b in range(rank)) for a, x in zip(axes, tensors, strict=True))
     lying = tuple([reshape(x, lengths) for x, lengths in zip(tensors, along, strict=True)])
     return lying if sparse else tuple([broadcast_to(x, shape) for x in lying])
@@ -369,7 +369,7 @@ def _tensor_list(name: str, arrays: Any) -> list[Any]:
     return tensors
 
 
-# ---- cutting ----
+# ---- splitting ----
 
 
 @method
@@ -453,7 +453,7 @@ def unstack(x: T, /, axis: int = 0, *surplus: Never, **wrong: Never) -> tuple[T,
 
 
 def _slice_and_reshape(x: T, ranges: tuple[slice, ...], shape: _Shape) -> T:
-    """A tensor that is not quantized in these ranges of its axes, and then in this shape."""
+    """A tensor that is not quantized, sliced to these ranges of its axes and then reshaped."""
     k, y = x._backend, x._primitive
     try:
         for s, n in zip(ranges, y.shape, strict=True):

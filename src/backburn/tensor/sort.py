@@ -73,7 +73,7 @@ def argsort(x: Tensor, /, axis: int = -1, *, descending: bool = False, stable: b
 
 @method
 def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> tuple[T, IntTensor]:
-    """The sorted elements of ``x`` along ``axis``, and their indices: :func:`sort` and :func:`argsort` in one.
+    """The sorted elements of ``x`` along ``axis``, and their indices: :func:`sort` and :func:`argsort` in one call.
 
     >>> import backburn as bb
     >>> values, indices = bb.sort_with_indices(bb.asarray([2.0, 3.0, 1.0]))
@@ -90,7 +90,7 @@ def sort_with_indices(x: T, /, axis: int = -1, *, descending: bool = False) -> t
 def topk(x: T, k: int, /, axis: int = -1, *, largest: bool = True) -> tuple[T, IntTensor]:
     """The ``k`` largest (or smallest) elements along ``axis``, in order, and their indices.
 
-    Of equal elements those with the lowest indices are taken; NaN is taken last. Raises :class:`ArgumentError` when
+    Equal elements are taken in the order of their indices, NaN last. Raises :class:`ArgumentError` when
     there are fewer than ``k``, :class:`DTypeError` for bool tensors.
 
         >>> import backburn as bb
@@ -124,9 +124,9 @@ def searchsorted(x1: Tensor, x2: Tensor | float, /, *, side: str = "left", sorte
     """For each value of ``x2``, the index at which inserting it keeps the sorted ``x1`` in order, in int64.
 
     With ``side="left"`` that is before equal elements, with ``"right"`` after them. ``sorter`` holds the indices that
-    sort ``x1``. If ``x1`` has several axes, each row along the last is searched for the corresponding row of ``x2``.
-    A number ``x2`` is a 0-d tensor of the promoted dtype.
-    Raises :class:`ArgumentError` for another ``side``, :class:`ShapeError` for shapes that do not fit.
+    sort ``x1``. If ``x1`` has several axes, each row along the last is searched for the corresponding row of ``x2``. A
+    number ``x2`` is a 0-d tensor of the promoted dtype. Raises :class:`ArgumentError` for another ``side``,
+    :class:`ShapeError` for shapes that do not fit.
 
         >>> import backburn as bb
         >>> x = bb.asarray([1.0, 2.0, 2.0, 5.0])
@@ -166,8 +166,8 @@ def interp(
 
     ``xp`` and ``fp`` are vectors of one length, and ``xp`` is increasing. Below the first point the result is ``left``,
     above the last one it is ``right``; by default, the value of that point. Integers become the default float dtype.
-    With ``period``, ``x`` and ``xp`` are taken modulo its size and the line goes on past the ends; then ``xp`` need not
-    be in order, and there are neither ``left`` nor ``right``. Gradients go to all three. Raises :class:`ShapeError`
+    With ``period``, ``x`` and ``xp`` are taken modulo its size and the line continues past the ends; then ``xp`` need
+    not be in order, and ``left`` and ``right`` must be None. Gradients flow to all three. Raises :class:`ShapeError`
     unless the points are two such vectors, :class:`ArgumentError` for a ``period`` of 0 or one that is not finite.
 
         >>> import backburn as bb
@@ -215,9 +215,9 @@ def interp(
 #: Numbers from 0 to 1.
 Quantiles: TypeAlias = "float | Sequence[float] | Tensor"
 
-#: By method, the parameters ``alpha`` and ``beta`` of a quantile's place among the sorted elements (Hyndman and Fan,
-#: "Sample Quantiles in Statistical Packages", 1996), and the elements whose mean is taken: the place plus the first
-#: number, rounded, plus the second one. Without such elements, it is interpolated between the two nearest ones.
+#: By method, the parameters ``alpha`` and ``beta`` of a quantile's position among the sorted elements (Hyndman and Fan,
+#: "Sample Quantiles in Statistical Packages", 1996), and the elements whose mean is taken: the position plus the first
+#: number, rounded, plus the second one. Without such elements, the two nearest ones are interpolated.
 _METHODS: dict[str, tuple[float, float, tuple[tuple[str, int, int], ...]]] = {
     "linear": (1.0, 1.0, ()),
     "lower": (1.0, 1.0, (("floor", 0, 0),)),
@@ -248,10 +248,10 @@ def quantile(
     the ``"nearest"`` (ties go to the even index) or their mean (``"midpoint"``). The other methods are NumPy's, those
     of Hyndman and Fan: ``"inverted_cdf"``, ``"averaged_inverted_cdf"``, ``"closest_observation"``, which take elements
     or means of two, ``"interpolated_inverted_cdf"``, ``"hazen"``, ``"weibull"``, ``"median_unbiased"`` and
-    ``"normal_unbiased"``, which interpolate. A sequence ``q`` gives one result for each, along a new first axis; a
-    tensor, for the axes that it has.
+    ``"normal_unbiased"``, which interpolate. A sequence ``q`` gives one result for each, along a new first axis; the
+    axes of a tensor ``q`` become the first axes.
 
-    The result is NaN if an element is NaN. The gradient goes to the elements that are used and, if ``q`` is a tensor
+    The result is NaN if an element is NaN. The gradient flows to the elements that are used and, if ``q`` is a tensor
     and the method interpolates, to ``q``: the slope to the right, and at the last element to the left. Raises
     :class:`ArgumentError` for a ``q`` outside 0 to 1 or an unknown ``method``, :class:`ShapeError` if there are no
     elements, and :class:`DTypeError` for bool and quantized tensors. A tensor ``q`` that is tracked, or differs within
@@ -310,7 +310,7 @@ def _as_tensor(value: Any, like: Any) -> Any:
 def _tensor_quantile(
     name: str, x: Any, q: Any, axes: tuple[int, ...], keepdims: bool, method: str, *, ignore_nan: bool
 ) -> Any:
-    """Quantiles at the places of a tensor, one for each of its elements; NaN outside of 0 to 1."""
+    """The quantile for each element of the tensor ``q``; NaN for those outside of 0 to 1."""
     y: Any = float_operand(name, x)
     ordered: Any = _sort_over(upcast_half(y), axes)
     length, *rest = ordered.shape
@@ -345,12 +345,12 @@ def _tensor_quantile(
 
 
 def _reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
-    """A shape without some axes, or with the length 1 of them."""
+    """A shape without ``axes``, or with length 1 there."""
     return tuple(1 if a in axes else n for a, n in enumerate(shape) if keepdims or a not in axes)
 
 
 def _element_quantile(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...], method: str) -> Any:
-    """Quantiles by another method than ``"linear"``, along a new first axis; the other axes are those that are kept."""
+    """Quantiles by another method than ``"linear"``, along a new first axis, followed by the axes that are kept."""
     length = math.prod(x.shape[a] for a in axes)
     try:
         quantile_positions(q, length)
@@ -375,7 +375,7 @@ def _element_quantile(x: Any, q: float | tuple[float, ...], axes: tuple[int, ...
 
 
 def _quantile_position(q: Any, count: Any, method: str) -> Any:
-    """The place, from 0, of a quantile among ``count`` sorted elements; both are numbers or float tensors.
+    """The position, from 0, of a quantile among ``count`` sorted elements; both are numbers or float tensors.
 
     It may lie before the first or after the last one.
     """
@@ -428,7 +428,7 @@ def median(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False) -> FloatT
 def median_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> tuple[T, IntTensor]:
     """The middle of the sorted elements along ``axis``, or the lower of the two in the middle, and its index.
 
-    The first NaN, if there is one. The element gets the whole gradient. Raises :class:`ShapeError` where there is no
+    With NaN, it is the first NaN. The element gets the whole gradient. Raises :class:`ShapeError` where there is no
     element, :class:`DTypeError` for bool and quantized tensors.
 
         >>> import backburn as bb
@@ -441,7 +441,7 @@ def median_with_indices(x: T, /, axis: int = -1, *, keepdims: bool = False) -> t
     along = axis_of(name, y, axis)
     n = y.shape[along]
     if not n:
-        raise ShapeError(f"{name}: there is no element in the middle of none. Operand: {describe((x,))}")
+        raise ShapeError(f"{name}: there are no elements. Operand: {describe((x,))}")
     index = call("kthvalue", y, nth=(n + 1) // 2, axis=along, keepdims=True)[1]
     if y.dtype.is_floating:
         top, place = call("max_with_indices", y, axis=along, keepdims=True)

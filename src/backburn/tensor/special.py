@@ -64,7 +64,7 @@ def erfinv(x: Tensor, /) -> FloatTensor:
 
 
 def ndtr(x: Tensor, /) -> FloatTensor:
-    """The distribution function of the standard normal distribution, with all digits where it is small.
+    """The cumulative distribution function of the standard normal distribution, accurate where it is small.
 
     >>> import backburn as bb
     >>> bb.ndtr(bb.asarray([0.0, -10.0], dtype="float64"))
@@ -74,7 +74,7 @@ def ndtr(x: Tensor, /) -> FloatTensor:
 
 
 def log_ndtr(x: Tensor, /) -> FloatTensor:
-    """The logarithm of :func:`ndtr`, without underflow. Its first four derivatives are exact far to the left, too.
+    """The logarithm of :func:`ndtr`, without underflow. Its first four derivatives are accurate far to the left, too.
 
     >>> import backburn as bb
     >>> bb.log_ndtr(bb.asarray([0.0, -100.0], dtype="float64"))
@@ -99,7 +99,7 @@ def lgamma(x: Tensor, /) -> FloatTensor:
 
     Above -1/2 all digits but the last are correct, also near the zeros at 1 and 2. Below -1/2, where there are zeros
     between the integers (-2.457, -2.748, -3.143, ...), it is a difference of terms as large as ``lgamma(-x)``: the
-    error is some rounding units of these, so that fewer digits are correct near a zero.
+    error is a few rounding units of these, so fewer digits are correct near a zero.
 
         >>> import backburn as bb
         >>> bb.lgamma(bb.asarray([0.0, 5.0], dtype="float64"))
@@ -113,8 +113,8 @@ def digamma(x: Tensor, /) -> FloatTensor:
     """The derivative of :func:`lgamma`; NaN at -1, -2, ...
 
     Above 0 all digits but the last are correct, also near the zero at 1.4616. Below, where there is a zero between
-    neighbouring integers (-0.504, -1.573, -2.611, ...), it is a difference of larger terms: the error is some rounding
-    units of these, so that fewer digits are correct near a zero.
+    neighbouring integers (-0.504, -1.573, -2.611, ...), it is a difference of larger terms: the error is a few rounding
+    units of these, so fewer digits are correct near a zero.
 
         >>> import backburn as bb
         >>> bb.digamma(bb.asarray([1.0, 10.0], dtype="float64"))
@@ -212,7 +212,7 @@ def xlogy(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
 
 
 def xlog1py(x: Tensor | Scalar, y: Tensor | Scalar, /) -> FloatTensor:
-    """``x * log(1 + y)``, exact for small ``y``, and 0 where ``x`` is 0 and ``y`` is not NaN.
+    """``x * log(1 + y)``, accurate for small ``y``, and 0 where ``x`` is 0 and ``y`` is not NaN.
 
     Both derivatives are 0 where ``x`` is 0 and the logarithm has no finite value.
 

@@ -31,7 +31,7 @@ def float_dtype(name: str, dtype: Any, backend: AnyBackend) -> DType:
 
 
 def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coefficients: float) -> Any:
-    """``sum(c[j] * cos(2 pi j t / n))``; a symmetric window is a periodic one of one point less, closed."""
+    """``sum(c[j] * cos(2 pi j t / n))``; a symmetric window is a periodic one of n - 1 points and its first."""
     length = points(name, "the length", n, least=0)
     target = as_backend(backend)
     out_dtype = float_dtype(name, dtype, target)
@@ -47,7 +47,7 @@ def _cosines(name: str, n: int, periodic: bool, dtype: Any, backend: Any, *coeff
 
 
 def hann_window(n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
-    """Hann's window of ``n`` points, ``(1 - cos(2 pi t / n)) / 2``; with ``periodic=False`` both ends are 0.
+    """The Hann window of ``n`` points, ``(1 - cos(2 pi t / n)) / 2``; with ``periodic=False`` both ends are 0.
 
     >>> import backburn as bb
     >>> bb.round(bb.fourier.hann_window(4) * 10).tolist()
@@ -57,7 +57,7 @@ def hann_window(n: int, /, periodic: bool = True, *, dtype: Any = None, backend:
 
 
 def hamming_window(n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
-    """Hamming's window of ``n`` points, ``0.54 - 0.46 cos(2 pi t / n)``.
+    """The Hamming window of ``n`` points, ``0.54 - 0.46 cos(2 pi t / n)``.
 
     >>> import backburn as bb
     >>> bb.round(bb.fourier.hamming_window(4) * 100).tolist()
@@ -67,7 +67,7 @@ def hamming_window(n: int, /, periodic: bool = True, *, dtype: Any = None, backe
 
 
 def blackman_window(n: int, /, periodic: bool = True, *, dtype: Any = None, backend: BackendLike = None) -> FloatTensor:
-    """Blackman's window of ``n`` points, ``0.42 - 0.5 cos(2 pi t / n) + 0.08 cos(4 pi t / n)``.
+    """The Blackman window of ``n`` points, ``0.42 - 0.5 cos(2 pi t / n) + 0.08 cos(4 pi t / n)``.
 
     >>> import backburn as bb
     >>> bb.round(bb.fourier.blackman_window(4) * 100).tolist()

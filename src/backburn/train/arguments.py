@@ -63,7 +63,7 @@ def positive(name: str, value: int | None) -> int | None:
 
 
 def place_of(model: Any) -> Place:
-    """The place of a model. Raises :class:`GraphError` if it has nothing that can be trained."""
+    """The :class:`Place` of a model. Raises :class:`GraphError` if it has nothing that can be trained."""
     place = Place.of(model)
     if not is_autodiff(place.backend):
         spec = place.backend.spec
@@ -86,7 +86,7 @@ def modules_of(model: Any) -> list[Any]:
 
 
 def has_kind(callbacks: Sequence[Callback], kind: type[Callback]) -> bool:
-    """Whether a callback of a kind is among those given."""
+    """Whether one of ``callbacks`` is of type ``kind``."""
     return any(isinstance(callback, kind) for callback in callbacks)
 
 

@@ -81,7 +81,7 @@ def mesh_of(run: Run) -> Mesh | None:
 
 
 def _check_axes(run: Run, config: DistributedConfig) -> None:
-    """Raise :class:`ConfigError` for a mesh, a plan and ``parameters`` that do not fit one another."""
+    """Raise :class:`ConfigError` for a mesh, a plan and ``parameters`` that do not fit together."""
 
     def error(key: str, words: str) -> ConfigError:
         return ConfigError(f"{run.source.place(('distributed', key))}: distributed.{key}: {words}")
@@ -144,7 +144,7 @@ def check_steps(run: Run) -> None:
 def build(
     run: Run, backend: AnyBackend, callbacks: list[Callback], folder: str | None = None, mesh: Mesh | None = None
 ) -> Built:
-    """The trainer of a configuration, on ``backend``, that of ``mesh`` if there is one, with further callbacks.
+    """The trainer of a configuration with further callbacks, on ``backend`` (that of ``mesh``, if there is one).
 
     The initial parameters and all draws follow from ``train.seed``. Raises :class:`ConfigError` for functions that
     cannot be found or do not take their arguments; errors that they raise themselves are not changed.

@@ -431,7 +431,7 @@ def _errors(error: ValidationError, source: Source, keys: Sequence[str], known: 
 
 
 def _problem(location: Sequence[str | int], depth: int, found: Any, known: Any) -> str:
-    """The fault of a value, in words."""
+    """The message about the fault of a value."""
     kind, message, value = found["type"], found["msg"], _short(found["input"])
     names = [printable(part) for part in location]
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):

@@ -23,7 +23,7 @@ _CONTENT = re.compile(rb"[0-9]{0,20}\n?\Z")
 class FileLock:
     """A lock that one process at a time holds.
 
-    On POSIX it is a record lock, which processes made by ``fork``, such as a loader's workers, do not inherit.
+    On POSIX it is a record lock, which processes created by ``fork``, such as a loader's workers, do not inherit.
     """
 
     def __init__(self, path: Path) -> None:

@@ -11,7 +11,7 @@
 
 Beside them ``report.html``, ``curves.png``, ``timeline.json``, ``tensorboard`` and ``wandb`` may be written. Only
 ordinary files of the names above are deleted, in these two folders. A folder in which one of these names is a link is
-refused, since its target may belong to anybody.
+refused, since its target may belong to someone else.
 
 A run that is overwritten is kept in ``.replaced-run`` until the new one has taken a step; if that never happens, it is
 restored, if necessary by the next process that opens the folder.

@@ -125,8 +125,8 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def find_runs(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Run]:
     """The runs in a folder, or in several, and below them, in the order of their names.
 
-    Links in the folders are not followed: targets below are found as themselves, and others may be anybody's. Raises
-    FileNotFoundError for a folder that does not exist, and :class:`FileFormatError` for one without a run.
+    Links in the folders are not followed: targets below are found directly, and others may belong to someone else.
+    Raises FileNotFoundError for a folder that does not exist, and :class:`FileFormatError` for one without a run.
     """
     found: dict[str, Run] = {}
     for folder in [folders] if isinstance(folders, str | os.PathLike) else folders:

@@ -1,8 +1,8 @@
 """The arguments of functions that a configuration names: from their source, without importing it, or as imported.
 
-A name is ``package.module:function``. Its module is searched for on the path, then beside the configuration. It is the
-user's, or of an installed package, of which only public names are allowed. Functions of Python's standard library build
-and measure no models but may harm files and machines; they are refused before the import.
+A name is ``package.module:function``. Its module is searched for on the path, then in the configuration's folder. It is
+the user's, or of an installed package, of which only public names are allowed. Functions of Python's standard library
+build and measure no models but may harm files and machines; they are refused before the import.
 """
 
 from __future__ import annotations

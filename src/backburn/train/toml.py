@@ -91,7 +91,7 @@ def line_of(text: str, keys: Sequence[str | int]) -> int | None:
 def _lines(text: str) -> dict[tuple[str | int, ...], int]:
     """The line of the first statement that sets each key, in one pass over a valid text.
 
-    A header sets its table and those around it, of several of one name the next in a list; a statement sets its key.
+    A header sets its table and those around it; of several with one name, the next in a list. A statement sets its key.
     """
     found: dict[tuple[str | int, ...], int] = {}
     table: tuple[str | int, ...] = ()

@@ -153,7 +153,7 @@ def test_bombs_are_refused_before_they_go_off(tmp_path: Path) -> None:
         "nothing left": (b"\x80\x02.", "damaged pickle"),
         "a mark for a value": (b"\x80\x02(.", "damaged pickle"),
         "no mark": (b"\x80\x02Nt.", "damaged pickle"),
-        "a name of a million letters": (b"\x80\x02}" + files.opcodes("a" * 1_000_000) + b"Ns.", "of too long names"),
+        "a name of a million letters": (b"\x80\x02}" + files.opcodes("a" * 1_000_000) + b"Ns.", "too long names"),
     }  # fmt: skip
     for code, words in bombs.values():
         for wrap in (files.torch_bytes, files.legacy_torch_bytes):
@@ -329,7 +329,7 @@ def test_archives_that_lie_are_refused(tmp_path: Path) -> None:
     longer = at(central + 20, struct.pack("<II", size + 40, size + 40))
     refused(longer, "'x.npy' overlaps what follows it", tmp_path)
     refused(at(central + 20, struct.pack("<I", size - 1)), r"cannot have \d+ bytes", tmp_path)
-    refused(at(30 + 5 + size - 1, b"!"), "'x.npy' is damaged: it does not have its checksum", tmp_path)
+    refused(at(30 + 5 + size - 1, b"!"), "'x.npy' is damaged: its checksum", tmp_path)
     refused(b"PK\3\4" + b"nothing", "a damaged archive", tmp_path)
     deflated = files.npz_bytes({"x.npy": files.npy_bytes(np.zeros((2, 3), np.float32))}, zipfile.ZIP_DEFLATED)
     refused(at(60, b"\xff\xff\xff", deflated), "'x.npy'", tmp_path)
@@ -338,7 +338,7 @@ def test_archives_that_lie_are_refused(tmp_path: Path) -> None:
 def test_checksums_of_tensors_are_compared(tmp_path: Path) -> None:
     for content in (files.torch_bytes({"x": X}), files.npz_bytes({"x.npy": files.npy_bytes(X)})):
         place = content.index(X.tobytes())
-        refused(content[:place] + b"\7" + content[place + 1 :], "damaged: it does not have its checksum", tmp_path)
+        refused(content[:place] + b"\7" + content[place + 1 :], "damaged: its checksum", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
     model = nn.Linear(2, 3, bias=False)
     with (
         Unchanged(model),
-        pytest.raises(ShapeError, match=r"weight, float32\[3, 2\], has other rows than the .* rename gives"),
+        pytest.raises(ShapeError, match=r"weight, float32\[3, 2\], has other rows than the .* rename returns"),
     ):
         load_weights(model, {"weight": normal(3, 2)}, rename=lambda name: (name, np.array(rows)))
 

@@ -1,1 +1,1 @@
-"""Checks: each property that a backend must have, as a function of a backend and a sample."""
+"""Checks: the properties that a backend must have, each as a function of a :class:`Check`."""

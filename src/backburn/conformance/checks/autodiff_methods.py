@@ -1,4 +1,4 @@
-"""Checks of the twelve methods of an autodiff backend, ours or somebody else's, and of its type constraint."""
+"""Checks of the twelve methods of an autodiff backend, backburn's or another, and of its type constraint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALUES = np.array([1.5, -2.0, 3.0])
 
 
 class _Tools:
-    """An autodiff backend with what the checks do with it again and again."""
+    """An autodiff backend with helper functions for the checks."""
 
     def __init__(self, check: Check) -> None:
         self.inner, self.outer = levels(check.backend)
@@ -31,7 +31,7 @@ class _Tools:
         return np.asarray(values).astype(self.dtype.dtype)
 
     def leaf(self, values: Any = VALUES) -> Any:
-        """A leaf whose gradient is wanted."""
+        """A leaf that requires a gradient."""
         return self.outer.set_require_grad(self.constant(values), True)
 
     def constant(self, values: Any = VALUES) -> Any:
@@ -48,7 +48,7 @@ class _Tools:
         return np.asarray(self.inner.to_numpy(gradient), np.float64)
 
     def near(self, gradient: Any, expected: Any) -> None:
-        """A gradient's values."""
+        """Compare a gradient's values."""
         np.testing.assert_allclose(self.read(gradient), expected, rtol=2e-2 if self.dtype.bits == 16 else 1e-5)
 
 
@@ -56,11 +56,11 @@ def the_twelve_methods_are_there(t: _Tools) -> None:
     """All twelve methods of the trait can be called."""
     lacking = [n for n in AUTODIFF_METHODS if not callable(getattr(t.outer, n, None))]
     assert not lacking, f"lacks {', '.join(lacking)}"
-    assert is_autodiff(t.outer), "it is not taken for an autodiff backend"
+    assert is_autodiff(t.outer), "it is not recognized as an autodiff backend"
 
 
 def inner_and_outer_share_their_types(t: _Tools) -> None:
-    """One device, float dtype and int dtype with the inner backend, and its capabilities."""
+    """Device, float dtype, int dtype and capabilities are those of the inner backend."""
     check_autodiff_backend(t.outer)
     assert set(t.outer.capabilities.dtypes) == set(t.inner.capabilities.dtypes), "the dtypes differ from the inner ones"
 
@@ -78,9 +78,9 @@ def floats_go_in_and_out(t: _Tools) -> None:
 
 
 def _goes_in_and_out(t: _Tools, x: Any, into: str, out: str) -> None:
-    """An inner primitive comes back as the very object."""
+    """An inner primitive comes back as the same object."""
     lifted = getattr(t.outer, into)(x)
-    assert t.outer.dtype(lifted) == t.inner.dtype(x), f"{into} made {t.outer.dtype(lifted)}"
+    assert t.outer.dtype(lifted) == t.inner.dtype(x), f"{into} returned {t.outer.dtype(lifted)}"
     back = getattr(t.outer, out)(lifted)
     kind, dtype = type(back).__name__, t.inner.dtype(back)
     assert back is x, f"{out}({into}(x)) is another object than x, {kind} of {dtype}"
@@ -116,7 +116,7 @@ def gradients_are_inner_primitives(t: _Tools) -> None:
 
 
 def grad_changes_nothing(t: _Tools) -> None:
-    """``grad`` answers the same twice; ``grad_remove`` answers once more, and then there is none."""
+    """``grad`` returns the same twice; ``grad_remove`` returns it once more, and then there is none."""
     x = t.leaf()
     gradients = t.outer.backward(t.total(t.outer.mul(x, x)))
     for _ in range(2):
@@ -127,7 +127,7 @@ def grad_changes_nothing(t: _Tools) -> None:
 
 
 def grad_replace_replaces(t: _Tools) -> None:
-    """``grad_replace`` sets a gradient where there was one and where there was none."""
+    """``grad_replace`` sets a gradient, whether or not there was one."""
     x, other = t.leaf(), t.leaf()
     gradients = t.outer.backward(t.total(t.outer.mul(x, x)))
     for leaf in (x, other):
@@ -146,7 +146,7 @@ def nothing_flows_nowhere(t: _Tools) -> None:
 
 
 def backward_starts_from_ones(t: _Tools) -> None:
-    """``backward`` of a tensor with several elements is that of their sum."""
+    """``backward`` of a tensor with several elements differentiates their sum."""
     x = t.leaf()
     t.near(t.outer.grad(x, t.outer.backward(t.outer.mul(x, x))), 2 * VALUES)
 
@@ -166,7 +166,7 @@ def backward_refuses_what_is_not_on_the_graph(t: _Tools) -> None:
 
 
 def graphs_do_not_mix(t: _Tools) -> None:
-    """A second graph over the same leaf, and one over a new leaf, know nothing of the first."""
+    """A second graph over the same leaf, and one over a new leaf, are independent of the first."""
     x = t.leaf()
     first = t.outer.backward(t.total(t.outer.mul(x, x)))
     second = t.outer.backward(t.total(t.outer.mul(x, t.constant([1.0, 2.0, 3.0]))))
@@ -188,12 +188,12 @@ def a_graph_is_used_once(t: _Tools) -> None:
     except ConsumedGraphError:
         return
     except Exception as error:
-        raise AssertionError(f"a second backward raised {type(error).__name__}, and not ConsumedGraphError") from error
+        raise AssertionError(f"a second backward raised {type(error).__name__}, not ConsumedGraphError") from error
     raise AssertionError("a second backward returned: the first must consume the graph, and the second raise")
 
 
 def tracking_is_told(t: _Tools) -> None:
-    """``is_require_grad``, ``is_tracked`` and ``detach`` tell leaves, results and constants apart."""
+    """``is_require_grad``, ``is_tracked`` and ``detach`` distinguish leaves, results and constants."""
     x, constant = t.leaf(), t.constant()
     y = t.outer.mul(x, x)
     assert t.outer.is_require_grad(x)
@@ -208,14 +208,14 @@ def tracking_is_told(t: _Tools) -> None:
 
 
 def fan_out_adds_up(t: _Tools) -> None:
-    """A leaf that is used three times gets the sum."""
+    """A leaf that is used three times gets the sum of three gradients."""
     x = t.leaf()
     y = t.outer.add(t.outer.mul(x, x), x)
     t.near(t.outer.grad(x, t.outer.backward(t.total(t.outer.add(y, x)))), 2 * VALUES + 2)
 
 
 def broadcasting_is_undone(t: _Tools) -> None:
-    """A row that was added to three rows gets their gradients' sum, in its own shape."""
+    """A row that was broadcast over three rows gets the sum of their gradients, in its own shape."""
     x, row = t.leaf(np.ones((3, 2))), t.leaf([1.0, 2.0])
     gradients = t.outer.backward(t.total(t.outer.mul(x, row)))
     t.near(t.outer.grad(row, gradients), [3.0, 3.0])
@@ -223,7 +223,7 @@ def broadcasting_is_undone(t: _Tools) -> None:
 
 
 def long_chains_work(t: _Tools) -> None:
-    """Three thousand operations in a row do not meet the limit of recursion."""
+    """Three thousand operations in a row do not exceed the recursion limit."""
     x = t.leaf([1.0])
     y = x
     for _ in range(3000):
@@ -232,7 +232,7 @@ def long_chains_work(t: _Tools) -> None:
 
 
 def graphs_are_released(t: _Tools) -> None:
-    """A graph is gone with its last tensor, without ``backward`` and after it, while the gradients are still held."""
+    """A graph is freed with its last tensor, without ``backward`` and after it, even while gradients are held."""
     x = t.leaf()
     y = t.outer.mul(x, x)
     forgotten = watch(y)
@@ -246,7 +246,7 @@ def graphs_are_released(t: _Tools) -> None:
 
 
 def it_nests(t: _Tools) -> None:
-    """Around it, ``Autodiff`` differentiates its gradient: the second derivative of ``x ** 3`` is ``6 x``."""
+    """``Autodiff`` around the backend differentiates its gradient: the second derivative of ``x ** 3`` is ``6 x``."""
     k: Any = Autodiff(t.outer)
     x1 = t.leaf()
     x2 = k.set_require_grad(k.from_inner(x1), True)
@@ -265,7 +265,7 @@ TRAIT: tuple[Callable[[_Tools], None], ...] = (
 
 
 def method_checks(backend: Any) -> Iterator[Check]:
-    """The twelve methods and the type constraint, of the backend or else of ``Autodiff`` around it."""
+    """Checks of the twelve methods and the type constraint, of the backend or else of ``Autodiff`` around it."""
     for index, function in enumerate(TRAIT):
         title = (function.__doc__ or "").partition("\n")[0]
         yield Check(WHOLE, NO_DTYPE, "trait", index, backend, _run, title=title)

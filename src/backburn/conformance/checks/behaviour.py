@@ -1,4 +1,4 @@
-"""Checks of how an operation behaves, whatever its values: layouts, untouched inputs, results that last, refusals."""
+"""Checks of an operation besides its values: layouts, mutation, aliasing, determinism, errors, signatures."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from backburn.conformance.samples.calls import (
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, case
 from backburn.ops.table import OPERATIONS, Operation
 
-#: The largest number of sample kinds of an operation that the checks of behaviour share.
+#: The most kinds of samples per operation that the checks of behaviour use.
 MAX_KINDS = 3
-#: The largest number of elements in the sample with the most operands, which the checks share too.
+#: The most elements of the sample with the most operands, which these checks use too.
 MAX_ELEMENTS = 100
 
 
 def shared_samples(backend: Any, operation: Operation) -> Iterator[tuple[int, Sample, str]]:
     """The first samples of distinct kinds of an operation, each in the first dtype that the backend has.
 
-    Then the one with the most tensors, and of those with the most dimensions, where it has more than those.
+    Then the sample with the most tensors (and among those, the most dimensions), if it has more than these.
     """
     kinds: set[str] = set()
     most = (0, 0)
@@ -65,7 +65,7 @@ def shared_samples(backend: Any, operation: Operation) -> Iterator[tuple[int, Sa
 
 
 def _fullness(sample: Sample) -> tuple[int, int]:
-    """The number of arrays among the operands, and their most dimensions; (0, 0) for large samples."""
+    """The number of arrays among the operands, and their largest rank; (0, 0) for large samples."""
     found = host_arrays(sample)
     if sum(a.size for a in found) > MAX_ELEMENTS or "donate" in sample.attributes:
         return (0, 0)
@@ -87,7 +87,7 @@ def behaviour_checks(backend: Any, operation: Operation) -> Iterator[Check]:
 
 
 def check_layout(check: Check) -> None:
-    """Operands that are reversed, transposed and strided views, made by the backend's own operations, and kept."""
+    """Operands that are reversed, transposed and strided views by the backend's own operations; they do not change."""
     k, name, sample = check.backend, check.operation, check.sample
     operands = operands_of(name, sample, check.dtype)
     plain = run_sample(k, name, sample, check.dtype)
@@ -113,7 +113,7 @@ def _reversed(k: Any, array: Array) -> Any:
 
 
 def _strided(k: Any, array: Array) -> Any:
-    """Every second element of the last axis, of a tensor that is larger on either side."""
+    """Every second element of the last axis of a larger tensor."""
     wide_array = np.zeros((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype)
     wide_array[..., 1::2] = array
     return k.slice(
@@ -131,7 +131,7 @@ VIEWS: tuple[Callable[[Any, Array], Any], ...] = (_reversed, _strided, _transpos
 
 
 def check_mutation(check: Check) -> None:
-    """Inputs have the same bits after the call as before."""
+    """Inputs are bitwise unchanged by the call."""
     k = check.backend
     operands = operands_of(check.operation, check.sample, check.dtype)
     inputs = to_primitives(k, operands)
@@ -140,14 +140,14 @@ def check_mutation(check: Check) -> None:
 
 
 def assert_kept(k: Any, operands: Any, inputs: Any, message: str) -> None:
-    """The primitives still have the bits of the host's arrays that they were made from."""
+    """Raise AssertionError unless the primitives are bitwise equal to the host arrays that they were created from."""
     for old, now in zip(flatten(operands), flatten(inputs), strict=True):
         if isinstance(old, np.ndarray):
             assert same_bits(np.asarray(k.to_numpy(now)), old), message
 
 
 def check_aliasing(check: Check) -> None:
-    """A result is changed neither by another call of the operation nor by writing into what the host was given."""
+    """A result is changed neither by another call of the operation nor by writing into its copy on the host."""
     k, name, sample = check.backend, check.operation, check.sample
     operands = operands_of(name, sample, check.dtype)
     results = call(k, name, to_primitives(k, operands), sample.attributes)
@@ -166,14 +166,14 @@ def check_aliasing(check: Check) -> None:
 
 
 def other_values(name: str, array: Array) -> Array:
-    """Another valid array for an operation; a multiple where a matrix may have to be definite."""
+    """Another valid array for an operation; a multiple if a matrix may have to be definite."""
     if array.dtype.kind == "b":
         return np.asarray(~array)
     return np.asarray(array * 2) if OPERATIONS[name].family == "decompositions" else np.roll(array, 1)
 
 
 def check_determinism(check: Check) -> None:
-    """Two equal calls give equal bits."""
+    """Two equal calls return bitwise identical results."""
     first, second = (run_sample(check.backend, check.operation, check.sample, check.dtype) for _ in range(2))
     for a, b in zip(first, second, strict=True):
         assert same_bits(a, b), "two equal calls gave different bits"
@@ -183,7 +183,7 @@ def check_determinism(check: Check) -> None:
 
 
 def error_checks(backend: Any, operation: Operation) -> Iterator[Check]:
-    """Calls that the shape rule refuses, made from a good one by changing one argument: none may return."""
+    """Calls that the shape rule refuses, obtained from a valid one by changing one argument: none may return."""
     found = list(shared_samples(backend, operation))
     for index, sample, dtype in found[:1] + found[1:][-1:]:
         for number, (what, _, _) in enumerate(refused_calls(operation, sample, dtype)):
@@ -192,7 +192,7 @@ def error_checks(backend: Any, operation: Operation) -> Iterator[Check]:
 
 
 def refused_calls(operation: Operation, sample: Sample, dtype: str) -> list[tuple[str, list[Any], dict[str, Any]]]:
-    """A description and the call, for each change of one argument that the operation's shape rule refuses."""
+    """A description, the operands and attributes for each change of one argument that the shape rule refuses."""
     if operation.shape is None:
         return []
     operands = operands_of(operation.name, sample, dtype)
@@ -202,7 +202,7 @@ def refused_calls(operation: Operation, sample: Sample, dtype: str) -> list[tupl
             promised_shapes(operation, changed, attributes)
         except BackburnError as error:
             found.append((f"{what}: {error}", changed, attributes))
-        except Exception:  # the change makes no sense, so that even its shape cannot be asked for
+        except Exception:  # the change is meaningless: even the shape rule fails
             continue
     return found
 
@@ -251,7 +251,7 @@ def check_error(check: Check) -> None:
     must_raise(check.backend, check.operation, to_primitives(check.backend, operands), attributes, what)
 
 
-#: Matrices that are singular, or not positive definite, without a rounding error.
+#: Matrices that are exactly singular, or not positive definite.
 WITHOUT_RESULT = {
     "cholesky": case(np.diag([1.0, -1.0])),
     "solve": case(np.diag([1.0, 0.0]), np.ones((2, 1))),
@@ -261,13 +261,13 @@ WITHOUT_RESULT = {
 
 
 def check_without_result(check: Check) -> None:
-    """The call raises where a matrix has no factor or inverse."""
+    """The call raises for a matrix without a factor or inverse."""
     operands = to_primitives(check.backend, operands_of(check.operation, check.sample, check.dtype))
     must_raise(check.backend, check.operation, operands, {}, "the matrix has no result")
 
 
 def must_raise(backend: Any, name: str, operands: list[Any], attributes: dict[str, Any], why: str) -> None:
-    """Raise AssertionError where a call returns, also where its result waits to be computed."""
+    """Raise AssertionError if a call returns, also with a result that is computed lazily."""
     try:
         results = call(backend, name, operands, attributes)
         to_host(backend, name, results)
@@ -300,14 +300,14 @@ def bounds_checks(backend: Any, operation: Operation) -> Iterator[Check]:
         wrong = ["length", "-length - 1", "2**32", *(["length of the first axis"] if operation.name in PLACES else [])]
         for number, what in enumerate(wrong):
             if pointers == ["labels"] and number == 1:
-                continue  # a negative label is one that is left out, by some conventions
+                continue  # by some conventions, negative labels are ignored
             place, title = 10 * index + number, f"{what} in {pointers[0]}"
             yield Check(operation.name, dtypes[0], "bounds", place, backend, check_bounds, sample, title)
         return
 
 
 def check_bounds(check: Check) -> None:
-    """An index outside its axis raises, and never wraps around."""
+    """An index outside its axis raises, and does not wrap around."""
     operands, why = out_of_bounds(check)
     must_raise(check.backend, check.operation, to_primitives(check.backend, operands), check.sample.attributes, why)
 
@@ -332,7 +332,7 @@ def out_of_bounds(check: Check) -> tuple[list[Any], str]:
 
 
 def signature_checks(backend: Any, operation: Operation) -> Iterator[Check]:
-    """The signature of the contract, and what the defaults do."""
+    """Checks of the contract's signature, and of the effect of defaults."""
     title = "operands, options, defaults"
     yield Check(operation.name, NO_DTYPE, "signature", 0, backend, check_signature, title=title)
     defaults = operation.defaults
@@ -347,9 +347,9 @@ def signature_checks(backend: Any, operation: Operation) -> Iterator[Check]:
 
 
 def check_signature(check: Check) -> None:
-    """The callable takes the contract's operands by position and its options by position and name, same defaults.
+    """The callable takes operands by position and options by position and name, with the contract's defaults.
 
-    A callable that Python cannot look into, such as one written in C, is accepted.
+    A callable that Python cannot inspect, such as one written in C, is accepted.
     """
     operation = OPERATIONS[check.operation]
     function = getattr(check.backend, check.operation)
@@ -381,7 +381,7 @@ def check_signature(check: Check) -> None:
 
 
 def check_default(check: Check) -> None:
-    """A call without an option gives the same bits as one that names the contract's default."""
+    """A call without an option is bitwise equal to one that names the contract's default."""
     k, name, sample = check.backend, check.operation, check.sample
     defaults = OPERATIONS[name].defaults
     option = list(defaults)[check.index // 100 - 1]

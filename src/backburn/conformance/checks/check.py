@@ -1,4 +1,4 @@
-"""A check: one thing that one operation of one backend must do, with a stable id and a seed that follows from it."""
+"""A check: one requirement on one operation of one backend, with a stable id and a seed derived from it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from backburn.conformance.samples.table import Sample
 
 #: The operation in the ids of checks of the backend as a whole.
 WHOLE = "backend"
-#: The dtype in the ids of checks that use none.
+#: The dtype in the ids of checks without one.
 NO_DTYPE = "any"
-#: The sample of checks that call none.
+#: The sample of checks without one.
 NO_SAMPLE = Sample(())
 
 
@@ -25,9 +25,8 @@ NO_SAMPLE = Sample(())
 class Check:
     """``function(check)`` raises AssertionError if ``backend`` is wrong, and returns its error in units of tolerance.
 
-    ``sample`` is the call that is tried, or :data:`NO_SAMPLE`; ``title`` describes what is checked, by default with the
-    first line of the function's docstring. ``timeout`` is the number of seconds that it may take, where this process
-    can enforce it.
+    ``sample`` is the call that is tried, or :data:`NO_SAMPLE`; ``title`` describes the check, by default the first line
+    of the function's docstring. ``timeout`` is the number of seconds that it may take, if this process can enforce it.
     """
 
     operation: str
@@ -45,7 +44,7 @@ class Check:
 
     @cached_property
     def id(self) -> str:
-        """``operation-dtype-kind-index``: the same in every release that has the check."""
+        """``operation-dtype-kind-index``, stable across releases."""
         return f"{self.operation}-{self.dtype}-{self.kind}-{self.index}"
 
     @cached_property
@@ -55,11 +54,11 @@ class Check:
 
     @property
     def generator(self) -> np.random.Generator:
-        """A new generator of the check's own random numbers."""
+        """A new generator of random numbers, seeded by the check."""
         return np.random.default_rng(self.seed)
 
     def __call__(self) -> float:
-        """Run the check: its error in units of tolerance (0 where nothing is rounded).
+        """Run the check. Returns its error in units of tolerance (0 if nothing is rounded).
 
         Raises the backend's own errors, AssertionError for a wrong answer, and
         :class:`~backburn.conformance.checks.timeout.OutOfTime` after ``timeout`` seconds.

@@ -1,4 +1,4 @@
-"""Directional derivatives of an operation, to any order, by nested ``Autodiff``: the check of gradients.
+"""Gradient checks: directional derivatives of an operation, of any order, by nested ``Autodiff``.
 
 The directional derivative of order n, computed by n levels of ``Autodiff``, is compared with one central difference
 of the directional derivative of order n - 1, in float64 (after Chainer's and HIPS autograd's gradient checks).
@@ -28,7 +28,7 @@ STEP = 2.0**-17
 
 
 def with_leaves(sample: Sample, values: list[Any], other: Any) -> list[Any]:
-    """The operands with ``values`` in place of arrays of floats and complex numbers, ``other(array)`` of others."""
+    """The operands, with ``values`` for arrays of floats and complex numbers, and ``other(array)`` for other arrays."""
     remaining = iter(values)
     return map_operands(sample.operands, lambda a: next(remaining) if is_inexact(a) else other(a))
 
@@ -38,7 +38,7 @@ def directional_derivative(
 ) -> float:
     """The derivative of ``sum(cotangent * operation(at))`` along ``directions``, one list of arrays for each order.
 
-    ``first`` is the autodiff backend over ``base`` that differentiates first, if not ours.
+    ``first`` is the autodiff backend over ``base`` that differentiates first; by default ``Autodiff``.
     """
     order = len(directions)
     tower = [base]
@@ -73,12 +73,12 @@ def directional_derivative(
 
 
 def _constant(k: Any, base: Any, array: Array) -> Any:
-    """A host array as an untracked primitive of ``k``, which stands some levels above ``base``."""
+    """A host array as an untracked primitive of ``k``, which is some levels above ``base``."""
     return base.from_numpy(array) if k is base else k.from_inner(_constant(k.inner_backend, base, array))
 
 
 def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
-    """``sum(w * output)`` over the float outputs, with fixed uneven weights, so that no two elements can be swapped."""
+    """``sum(w * output)`` over the float outputs; the weights are fixed and distinct, so swapped elements are found."""
     total = None
     for output in as_tuple(outputs):
         if not k.dtype(output).has_gradient:
@@ -89,13 +89,13 @@ def _weighted_sum(k: Any, base: Any, outputs: Any) -> Any:
 
 
 def paired(k: Any, x: Any, y: Any) -> Any:
-    """The sum of products, of complex numbers its real part: a cotangent of the contract paired with a tangent."""
+    """The pairing of a cotangent with a tangent: the sum of products, and its real part for complex numbers."""
     total = k.sum(k.mul(x, y), tuple(range(len(x.shape))), False)
     return k.real(total) if k.dtype(total).kind == "complex" else total
 
 
 def uneven(shape: tuple[int, ...], kind: str = "float") -> Array:
-    """Weights between 0.5 and 2.5, no two alike; with imaginary parts of either sign for complex results."""
+    """Distinct weights between 0.5 and 2.5, with imaginary parts of both signs for complex results."""
     places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
     weights = np.cos(places + 0.7) + 1.5
     return weights + 1j * np.sin(places + 0.4) if kind == "complex" else weights
@@ -110,9 +110,9 @@ def check_derivative(
     first: Any = None,
     seed: int | None = None,
 ) -> float:
-    """Compare the derivative of ``order`` with a central difference; raises AssertionError where they differ.
+    """Compare the derivative of ``order`` with a central difference; raises AssertionError if they differ.
 
-    Return the error in units of tolerance. ``first`` is as in :func:`directional_derivative`; ``seed`` gives the
+    Returns the error in units of tolerance. ``first`` is as in :func:`directional_derivative`; ``seed`` determines the
     directions.
     """
     at = [as_float64(a) for a in host_arrays(sample) if is_inexact(a)]
@@ -139,7 +139,7 @@ def check_derivative(
 
 
 def direction(generator: np.random.Generator, like: Array) -> Array:
-    """A direction whose components, and their parts, are all well away from 0, so that no element goes unchecked."""
+    """A direction whose components and their parts are all well away from 0, so that every element is checked."""
 
     def part() -> Array:
         signs = generator.choice([-1.0, 1.0], like.shape)

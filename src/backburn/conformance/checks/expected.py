@@ -38,13 +38,13 @@ def read_expected(path: str | Path) -> dict[str, str]:
         except ArgumentError as error:
             raise ConfigError(f"{path}, line {number}: {error}") from error
         if name in found:
-            raise ConfigError(f"{path}, line {number}: {printable(name)} stands there twice")
+            raise ConfigError(f"{path}, line {number}: {printable(name)} is repeated")
         found[name] = reason
     return found
 
 
 def with_reasons(expected: object) -> dict[str, str]:
-    """Expected failures as they are given to a function; :class:`ArgumentError` for an invalid id, or no reason."""
+    """Expected failures passed to a function. Raises :class:`ArgumentError` for an invalid id or a missing reason."""
     if expected is not None and not isinstance(expected, Mapping):
         raise ArgumentError(f"expected_failures maps ids to reasons, and this is a {type(expected).__name__}")
     found = dict(expected or {})
@@ -58,7 +58,7 @@ def with_reasons(expected: object) -> dict[str, str]:
 def check_pattern(name: str) -> None:
     """Raise :class:`ArgumentError` for anything but an id or a pattern of ids.
 
-    Whether a pattern matches any check is known only when a backend is checked: if it matches none, the run fails.
+    Whether a pattern matches any check is known only when a backend is checked; a run fails if it matches none.
     """
     if "*" in name and not set(name) & set(" ?[]"):
         return
@@ -69,7 +69,7 @@ def check_pattern(name: str) -> None:
 
 
 def reason_for(check_id: str, expected: Mapping[str, str]) -> str:
-    """Why a check is expected to fail, or ``""``.
+    """The reason why a check is expected to fail, or ``""``.
 
     >>> reason_for("take-float32-errors-3", {"take-*-errors-*": "clamps indices"})
     'clamps indices'

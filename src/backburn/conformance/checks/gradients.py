@@ -1,4 +1,4 @@
-"""Checks of gradients, operation by operation, on an autodiff backend over the one that is tested, or on itself."""
+"""Checks of each operation's gradients, on the tested backend if it differentiates, else on ``Autodiff`` around it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def complex_gradient_checks(backend: Any, operation: Operation) -> Iterator[Chec
 
 
 def _moderate(sample: Sample) -> bool:
-    """Whether 16 bits are enough for the gradients of a sample: few elements, of moderate size."""
+    """Whether 16 bits suffice for the gradients of a sample: few elements of moderate size."""
     return all(a.size <= 64 and np.abs(a).max(initial=0.0) <= 100 for a in leaves(sample))
 
 
@@ -120,7 +120,7 @@ def _recording_checks(backend: Any, operation: Operation) -> Iterator[Check]:
 
 
 def tracked(outer: Any, operands: list[Any]) -> list[Any]:
-    """Host operands as primitives of an autodiff backend, floats as leaves whose gradient is wanted."""
+    """Host operands as primitives of an autodiff backend; floats become leaves that require a gradient."""
 
     def lift(array: Array) -> Any:
         x = outer.from_numpy(array)
@@ -145,14 +145,14 @@ def _called(check: Check, outer: Any, inputs: list[Any]) -> tuple[Any, ...]:
 
 
 def _total(check: Check, outer: Any, inputs: list[Any]) -> Any:
-    """:func:`weighted_sum` of the results of the call that is checked."""
+    """The :func:`weighted_sum` of the results of the call that is checked."""
     return weighted_sum(outer, _called(check, outer, inputs))
 
 
 def weighted_sum(outer: Any, results: tuple[Any, ...], weights: list[Array] | None = None) -> Any:
-    """``sum(w * output)`` over the float outputs that are on the graph, or None where none is.
+    """``sum(w * output)`` over the float outputs on the graph, or None if none is.
 
-    ``weights`` are those of each float output, :func:`uneven` ones by default.
+    ``weights`` are those of each float output, by default :func:`uneven`.
     """
     inner, total = outer.inner_backend, None
     floats = [r for r in results if outer.dtype(r).has_gradient]
@@ -170,7 +170,7 @@ def weighted_sum(outer: Any, results: tuple[Any, ...], weights: list[Array] | No
 
 
 def gradients_of(outer: Any, scalar: Any, tensors: list[Any]) -> list[Array | None]:
-    """The gradients of a scalar on the host, None where none flowed."""
+    """The gradients of a scalar on the host; None for tensors without one."""
     inner = outer.inner_backend
     gradients = outer.backward(scalar)
     found = [outer.grad(x, gradients) for x in tensors]
@@ -211,7 +211,7 @@ def check_gradient(check: Check) -> float:
 
     above, below = reference(1), reference(-1)
     expected = (above - below) / (2 * STEP)
-    if as_dtype(check.dtype).bits == 16:  # rounding may have moved an operand to a point without derivative
+    if as_dtype(check.dtype).bits == 16:  # rounding may move an operand to a point without a derivative
         half = (reference(0.5) - reference(-0.5)) / STEP
         if not abs(half - expected) <= 1e-4 * max(1.0, abs(expected)):
             return 0.0
@@ -246,7 +246,7 @@ def check_second_gradient(check: Check) -> float:
 
 
 def check_recorded(check: Check) -> None:
-    """With operands on the graph, results are bitwise those of the inner backend."""
+    """With operands on the graph, results are those of the inner backend."""
     name, sample = check.operation, check.sample
     inner, outer = levels(check.backend)
     operands = operands_of(name, sample, check.dtype)
@@ -259,7 +259,7 @@ def check_recorded(check: Check) -> None:
 
 
 def check_untracked(check: Check) -> None:
-    """Untracked operands give untracked results, and get no gradient if another operand is tracked."""
+    """Untracked operands give untracked results, and get no gradient beside a tracked operand."""
     outer, operands = _operands(check)
     for result in _called(check, outer, to_primitives(outer, operands)):
         if outer.dtype(result).has_gradient:
@@ -297,7 +297,7 @@ def _agree(got: Array | None, expected: Array | None, dtype: str, times: float, 
 
 
 def check_fan_out(check: Check) -> None:
-    """Used in two calls whose results are added, a leaf gets twice the gradient."""
+    """A leaf that is used in two calls, whose results are added, gets twice the gradient."""
     outer, operands = _operands(check)
     once = tracked(outer, operands)
     scalar = _total(check, outer, once)
@@ -312,7 +312,7 @@ def check_fan_out(check: Check) -> None:
 
 
 def check_outputs(check: Check) -> None:
-    """The gradients of single outputs add up to those of all of them."""
+    """The gradients of single outputs add up to the gradient of all outputs."""
     outer, operands = _operands(check)
     inputs = tracked(outer, operands)
     tensors = _float_leaves(outer, inputs)
@@ -346,7 +346,7 @@ def check_reuse(check: Check) -> None:
 
 
 def check_release(check: Check) -> None:
-    """The graph dies with the last tensor on it, without a backward and after one, and needs no cycle collector."""
+    """The graph is freed with the last tensor on it, with and without a backward, and without the garbage collector."""
     outer, operands = _operands(check)
     inputs = tracked(outer, operands)
     enabled = gc.isenabled()
@@ -354,7 +354,7 @@ def check_release(check: Check) -> None:
     try:
         for backward in (False, True):
             results = _called(check, outer, inputs)
-            own = set(map(id, flatten(inputs)))  # the result of an operation that has nothing to do may be its operand
+            own = set(map(id, flatten(inputs)))  # an operation may return its operand
             watched = [w for r in results if id(r) not in own and (w := watch(r)) is not None]
             gradients = None
             if backward:
@@ -371,7 +371,7 @@ def check_release(check: Check) -> None:
 
 
 def watch(tensor: Any) -> weakref.ref[Any] | None:
-    """A weak reference to a tensor's node, or to the tensor where it shows no node."""
+    """A weak reference to a tensor's node, or to the tensor if it has no ``node``."""
     node = getattr(tensor, "node", None)
     try:
         return weakref.ref(node if node is not None else tensor)

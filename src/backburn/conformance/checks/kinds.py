@@ -1,4 +1,4 @@
-"""The kinds of check, and why an operation has none of some kind."""
+"""The kinds of check, and the reasons why an operation has no check of a kind."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import KINDS as LETTERS
 from backburn.ops.table import OPERATIONS, Operation
 
-#: Every kind of check, and what it asks.
+#: Every kind of check, and its meaning.
 KINDS: dict[str, str] = {
     "value": "results near the float64 reference",
-    "broadcasting": "the same, of operands of different shapes",
-    "scalars": "the same, with a Python number for an operand",
-    "zero_d": "the same, of operands without dimensions",
-    "zero_size": "the same, without elements",
-    "special": "the same, of NaN, infinities and signed zeros",
-    "integer_edges": "the same, of the largest and smallest integers",
-    "complex": "the same as value, of complex operands, in shape and dtype too",
-    "random": "random numbers, bit by bit the ones of the contract",
+    "broadcasting": "the same for operands of different shapes",
+    "scalars": "the same with a Python number as an operand",
+    "zero_d": "the same for operands without dimensions",
+    "zero_size": "the same for operands without elements",
+    "special": "the same for NaN, infinities and signed zeros",
+    "integer_edges": "the same for the largest and smallest integers",
+    "complex": "the same as value for complex operands, including shape and dtype",
+    "random": "random numbers bitwise equal to those of the contract",
     "dtype": "result dtypes as in the operation table",
-    "shape": "result shapes as the shape rule says",
+    "shape": "result shapes by the shape rule",
     "layout": "inputs that are reversed, strided and transposed views",
-    "mutation": "inputs that are left as they were",
-    "aliasing": "results that neither later calls nor the host can change",
-    "determinism": "equal calls, equal bits",
+    "mutation": "inputs do not change",
+    "aliasing": "neither later calls nor the host change results",
+    "determinism": "equal calls, bitwise identical results",
     "errors": "arguments that must be refused",
     "bounds": "values that must be refused: indices out of range, singular matrices",
     "signature": "operands, options and their defaults",
-    "round_trip": "there and back again",
-    "quantized": "the quantized kind",
+    "round_trip": "round trips return the same values",
+    "quantized": "operations on quantized tensors",
     "capabilities": "declared dtypes work, undeclared ones raise Unsupported",
-    "large": "the same as value, of many elements along one axis after the other",
-    "large_layout": "large operands with gaps, in reverse, askew in memory or not to be written",
+    "large": "the same as value with many elements along each axis in turn",
+    "large_layout": "large operands that are strided, reversed, misaligned or read-only",
     "large_gradient": "gradients of large calls near central differences of the reference",
-    "memory": "calls that follow each other in the same memory, and results that last meanwhile",
+    "memory": "successive calls in the same memory, while earlier results stay intact",
     "threads": "calls from several threads at once",
-    "protocol": "what the backend says of itself, and waiting for it",
+    "protocol": "the backend's declarations, and synchronization",
     "gradient": "gradients near central differences of the reference, in dtype and shape of their inputs",
-    "convention": "the documented gradient where there is none, or a choice",
+    "convention": "the documented gradient at points with no or several derivatives",
     "second_gradient": "gradients of gradients near central differences",
-    "complex_gradient": "the same as gradient, by complex operands, over both parts",
-    "complex_second_gradient": "the same as second_gradient, by complex operands, over both parts",
-    "recorded": "recording changes no result",
-    "untracked": "nothing is recorded, and no gradient flows, unasked",
+    "complex_gradient": "the same as gradient for complex operands, over both parts",
+    "complex_second_gradient": "the same as second_gradient for complex operands, over both parts",
+    "recorded": "recording does not change results",
+    "untracked": "nothing is recorded, and no gradient flows, without a request",
     "fan_out": "gradients of several uses add up",
     "reuse": "one tensor as several operands",
-    "release": "memory of the graph goes with its tensors",
+    "release": "the graph is freed with its tensors",
     "trait": "the twelve methods of an autodiff backend",
 }
-#: Kinds of the backend as a whole, of no operation.
+#: Kinds of check of the whole backend, not of an operation.
 WHOLE_KINDS = ("protocol", "trait")
 VALUE_KINDS = (
     "value", "broadcasting", "scalars", "zero_d", "zero_size", "special", "integer_edges", "random"
@@ -67,23 +67,23 @@ VALUE_KINDS = (
 GRADIENT_KINDS = (
     "gradient", "convention", "second_gradient", "recorded", "untracked", "fan_out", "reuse", "release"
 )  # fmt: skip
-#: Kinds for backends with complex dtypes; the last two are of gradients.
+#: Kinds for backends with complex dtypes; the last two check gradients.
 COMPLEX_KINDS = ("complex", "complex_gradient", "complex_second_gradient")
 LARGE_KINDS = ("large", "large_layout", "large_gradient", "memory", "threads")
 KIND_LETTERS = {kind: letter for letter, kind in LETTERS.items()}
-#: The reason of a hole that nothing explains.
+#: The reason for an unexplained hole.
 UNEXPLAINED = "no sample"
 
 
 def kinds_of(backend: Any) -> Collection[str] | None:
-    """The kinds of check that apply to a backend, as it or a wrapped one declares; None if it declares none."""
+    """The kinds of check that apply to a backend, as it or a backend inside declares; None without a declaration."""
     declared: Collection[str] | None = getattr(backend, "conformance_kinds", None)
     inner = getattr(backend, "inner_backend", None)
     return kinds_of(inner) if declared is None and inner is not None else declared
 
 
 def exists_in(operation: str, dtype: str) -> bool:
-    """Whether an operation exists in a dtype, by its kinds and by the float dtypes that its samples are limited to."""
+    """Whether an operation exists in a dtype, by its kinds and the float dtypes of its samples."""
     kind = DTYPES[dtype].kind
     if not OPERATIONS[operation].operands and "dtype" not in OPERATIONS[operation].attributes:
         return dtype in OPERATIONS[operation].results
@@ -95,7 +95,7 @@ def exists_in(operation: str, dtype: str) -> bool:
 
 
 def why_none(kind: str, operation: Operation) -> str:
-    """Why an operation has no check of a kind, by the table and its samples; ``"no sample"`` where nothing says why."""
+    """Why an operation has no check of a kind, by the table and its samples; ``"no sample"`` if no reason is known."""
     cases = SAMPLES[operation.name].cases if operation.name in SAMPLES else ()
     found = (why for kinds, holds, why in REASONS if kind in kinds.split() and holds(operation, cases))
     return next(found, UNEXPLAINED)
@@ -145,7 +145,7 @@ def _refuses(shape: tuple[int, ...], *errors: type[Exception]) -> Condition:
 _GRADIENT, _EVERY, _COMPLEX = " ".join(GRADIENT_KINDS), " ".join(KINDS), " ".join(COMPLEX_KINDS)
 _OPEN: Condition = lambda op, cases: op.family not in EDGE_FAMILIES or op.name in OPEN  # noqa: E731
 
-#: The kinds of check that an operation lacks, a condition, and the reason; the first row that holds gives the reason.
+#: Missing kinds of check, a condition, and the reason; the first row whose condition holds counts.
 REASONS: tuple[tuple[str, Condition, str], ...] = (
     (" ".join(WHOLE_KINDS), _always, "concerns the backend as a whole"),
     ("round_trip", _always, f"no way back is tried (tried: from_numpy, to_numpy, {', '.join(ROUND_TRIPS)})"),
@@ -160,7 +160,7 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
     (" ".join(COMPLEX_KINDS[1:]), lambda op, _: not op.differentiable, "not differentiable"),
     (" ".join(COMPLEX_KINDS[1:]), lambda op, _: all(s.smooth < 2 for _, s in complex_samples(op.name)),
      "nowhere differentiable by complex numbers"),
-    # Without samples: the operations that cannot be compared with a reference on the host.
+    # Operations without samples, which cannot be compared with a reference on the host.
     (_EVERY, lambda op, cases: not cases and op.name == "from_numpy",
      "its result is read back by to_numpy: checked under round_trip and capabilities"),
     (_EVERY, lambda op, cases: not cases and op.name == "empty", "its values are left open"),
@@ -203,7 +203,7 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
     ("scalars", lambda op, cases: op.shape is not broadcast, "takes no number for an operand"),
     ("special", lambda op, cases: "F" not in op.kinds, "takes no floats"),
     ("integer_edges", lambda op, cases: "I" not in op.kinds, "takes no integers"),
-    # No dimensions, no elements: the shape rule's own words where it refuses every such operand.
+    # No dimensions or no elements, if the shape rule refuses every such operand.
     ("zero_d zero_size", lambda op, cases: not op.operands, "has no shape among its options"),
     ("zero_d", _refuses((), Exception), "needs dimensions"),
     ("zero_size", _refuses((0,), BackburnError), "needs elements, or is refused for its samples' options"),
@@ -222,7 +222,7 @@ REASONS: tuple[tuple[str, Condition, str], ...] = (
 
 
 def holes(present: set[tuple[str, str]], has_complex: bool = True) -> dict[tuple[str, str], str]:
-    """The reason for each pair of operation and kind that ``present`` lacks, with complex dtypes or without."""
+    """The reason for each missing pair of operation and kind, with or without complex dtypes."""
 
     def why(kind: str, operation: Operation) -> str:
         if kind in COMPLEX_KINDS and not has_complex and takes_complex(operation):

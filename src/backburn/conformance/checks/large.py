@@ -1,8 +1,8 @@
-"""Checks with large operands, with calls that follow each other in one memory, and with calls from several threads.
+"""Checks with large operands, with successive calls in the same memory, and with calls from several threads.
 
-What a backend does may depend on the size of its operands: vectors have tails, tiles have edges, threads share the
-work, and another algorithm may be better for many elements. The samples are small ones whose axes are made long, one
-after the other (:mod:`backburn.conformance.samples.derived.stretched`), when a check runs.
+A backend may compute differently by the size of its operands: vectors have tails, tiles have edges, threads share the
+work, and another algorithm may be better for many elements. The samples are small ones whose axes are stretched, one at
+a time (:mod:`backburn.conformance.samples.derived.stretched`), when a check runs.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from backburn.conformance.samples.derived.stretched import ALL, Stretch, stretch
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, Stored
 from backburn.ops.table import OPERATIONS, Operation
 
-#: In the index of a check: the number of the sample, that of the length, and that of the axis.
+#: Factors of the sample's number and the length's number in the index of a check; the rest is the axis's number.
 SAMPLE, LENGTH = 1000, 100
-#: The number of a length with special values at the end of the axis, which is the first one.
+#: The number for the first length with special values at the end of the axis.
 EDGES = 8
-#: The most samples of an operation whose axes are made long, of those that differ in more than their values.
+#: The most samples of an operation that are stretched, among those that differ in more than their values.
 FORMS = 2
-#: The int dtypes in which large samples of int64 are tried, besides it.
+#: The int dtypes in which large samples of int64 are tried besides int64.
 INTS = ("int32", "uint8")
-#: Operations with so many steps that a central difference takes them for a slope.
+#: Step functions with so many steps that a central difference sees a slope.
 STEPS = frozenset({"floor_divide"})
-#: Families in which an axis of any place may be one of many terms, so that each is very long once.
+#: Families that may reduce any axis, so that each axis is very long once.
 ADDING = frozenset({"reduce", "scan", "linalg"})
 THREADS, CALLS = 4, 2
-#: The seconds after which Python changes to another thread; fewer take several times as long, for the changes alone.
+#: The seconds after which Python switches threads; with fewer, switching alone takes several times as long.
 SWITCH = 1e-4
 #: Operations in which the order of products decides between NaN and infinities.
 WITHOUT_EDGES = frozenset({"scatter_reduce", "prod", "prod_of_others"})
 
 
 def large_checks(backend: Any, operation: Operation, everything: bool = False) -> Iterator[Check]:
-    """Every check with large operands; with ``everything`` of all samples, in all dtypes, and larger."""
+    """Every check with large operands; with ``everything``, of all samples, in all dtypes, and larger."""
     name, main = operation.name, None
     for first, index, sample in _forms(operation, everything):
         dtypes = dtypes_of(name, sample, backend)
@@ -83,17 +83,17 @@ def large_checks(backend: Any, operation: Operation, everything: bool = False) -
                     yield Check(name, dtype, "large", place, backend, check_large, sample, f"large: {stretch}")
                 if first and number == 0:
                     yield from _with_edges(backend, operation, index, sample, dtypes, stretch)
-            if first and number == 0:  # the operands of the last stretch are still at hand
+            if first and number == 0:  # the operands of the last stretch are still cached
                 yield from _behaviour(backend, operation, index, sample, dtypes, index == main, everything)
 
 
 def _in_short(operation: Operation, index: int, number: int, main: int) -> tuple[Stretch, ...]:
-    """The ways of a full run to make a sample's axes long: few of those of more than 65,536."""
+    """The stretches of a sample in a full run, with only a few beyond 65,536."""
     if number not in (0, ALL, 1):
         return ()
     if number == 1 and operation.family not in ADDING:
         alone = operation.elementwise and len(operation.operands) == 1
-        other = index != main and operation.family != "index"  # whose kinds may count places differently
+        other = index != main and operation.family != "index"  # whose kinds of indices may be computed differently
         if other or (alone and zlib.crc32(operation.name.encode()) % 2):
             return ()
         found = stretches(operation.name, index, number)
@@ -102,9 +102,9 @@ def _in_short(operation: Operation, index: int, number: int, main: int) -> tuple
 
 
 def _forms(operation: Operation, everything: bool) -> Iterator[tuple[bool, int, Sample]]:
-    """Samples that can be large, each with whether it is the first of its kind of values, and its index.
+    """Samples that can be large: whether each is the first with its kinds of dtypes, its index, and the sample.
 
-    Without ``everything`` they differ in ranks, options, or which operands are there.
+    Without ``everything`` they differ in ranks, options, or the presence of operands.
     """
     seen: set[Any] = set()
     kinds: set[str] = set()
@@ -123,14 +123,14 @@ def _forms(operation: Operation, everything: bool) -> Iterator[tuple[bool, int, 
         kinds.add(kind)
 
 
-#: The kinds of samples that can be large, those first that are preferred.
+#: The kinds of samples that can be large, in order of preference.
 PLAIN = ("value", "random", "broadcasting", "scalars")
 
 
 def _dtypes(
     name: str, sample: Sample, dtypes: list[str], backend: Any, number: int, place: int, first: bool, everything: bool
 ) -> list[str]:
-    """The dtypes in which one length of one axis is tried: in rotation from axis to axis where it costs much."""
+    """The dtypes in which one length of one axis is tried; they rotate from axis to axis if a check is expensive."""
     if leaves(sample):
         wide = [d for d in dtypes if as_dtype(d).bits >= 32] or dtypes
         if everything:
@@ -165,10 +165,10 @@ def _with_edges(
 def _behaviour(
     backend: Any, operation: Operation, index: int, sample: Sample, dtypes: list[str], main: bool, everything: bool
 ) -> Iterator[Check]:
-    """Checks besides those of values, of the axis that is stretched last.
+    """Checks other than those of values, with the last stretched axis.
 
-    ``main`` says whether the sample has the operation's first kind of values: calls in succession and from threads take
-    the same ways for others.
+    ``main`` says whether this is the operation's first large sample: with others, successive calls and calls from
+    threads run the same code.
     """
     name, donated = operation.name, sample.attributes.get("donate")
     for number in (0, 1) if everything else (0,):
@@ -177,10 +177,10 @@ def _behaviour(
             make = partial(Check, name, dtypes[0], index=place, backend=backend, sample=sample)
             if any(a.size for a in host_arrays(sample)):
                 if not donated:
-                    title = "large operands with gaps, and memory of others"
+                    title = "large operands that are strided, misaligned or read-only"
                     yield make(kind="large_layout", function=check_large_layout, title=title)
                 if operation.results != ("host",) and (main or everything):
-                    title = "calls one after another, of other values in the memory of earlier ones"
+                    title = "successive calls with other values in the memory of earlier ones"
                     yield make(kind="memory", function=check_memory, title=title)
             if main or everything:
                 yield make(kind="threads", function=check_threads, title="calls from several threads at once")
@@ -188,7 +188,7 @@ def _behaviour(
         if smooth and leaves(sample) and not donated:
             wide = [d for d in dtypes if as_dtype(d).bits >= 32][: None if everything else 1]
             found = stretches(name, index, number)
-            if not everything:  # the first and the last, of element-wise functions of one operand the last
+            if not everything:  # the first and the last; for element-wise functions of one operand the last
                 alone = operation.elementwise and len(operation.operands) == 1
                 found = found[-1:] if alone else found[:: max(1, len(found) - 1)]
             for stretch in found:
@@ -199,12 +199,12 @@ def _behaviour(
 
 
 def large_sample(check: Check, ties: bool = True) -> Sample:
-    """The sample of a check as large as its index says."""
+    """The sample of a check, stretched by its index."""
     return _stretched_for(check, stretch_of(check), ties)
 
 
 def stretch_of(check: Check) -> Stretch:
-    """The axes of its sample that a check makes long, by its index."""
+    """The stretch of a check, by its index."""
     index, number, place = check.index // SAMPLE, check.index % SAMPLE // LENGTH, check.index % LENGTH
     found = stretches(check.operation, index, 0 if number == EDGES else number)
     return next(s for s in found if s.number == place)
@@ -227,7 +227,7 @@ def check_large(check: Check) -> float:
 
 
 def shortest_failing(check: Check) -> Sample:
-    """The sample of a failing check with its long axis as short as still fails, if shorter ones pass."""
+    """The sample of a failing check with the shortest long axis that still fails, if shorter ones pass."""
     stretch = stretch_of(check)
     best = _stretched_for(check, stretch)
     slots = [slot for slot, _ in stretch.lengths]
@@ -252,7 +252,7 @@ def shortest_failing(check: Check) -> Sample:
 
 
 def _variants(check: Check, sample: Sample) -> list[list[Any]]:
-    """The operands of a sample, and others: all values moved on by one, and two neighbours in the middle exchanged."""
+    """The operands of a sample, and others: with all values rolled by one, and with some in the middle reversed."""
     operands = operands_of(check.operation, sample, check.dtype)
     named = list(zip(OPERATIONS[check.operation].operands, operands, strict=False))
 
@@ -260,13 +260,13 @@ def _variants(check: Check, sample: Sample) -> list[list[Any]]:
         return [o if n in POINTERS else map_operands([o], change)[0] for n, o in named]
 
     others = [operands, changed(partial(other_values, check.operation))]
-    if OPERATIONS[check.operation].family != "decompositions":  # a matrix might have no result any more
+    if OPERATIONS[check.operation].family != "decompositions":  # the matrix might have no result
         others.append(changed(_middle_exchanged))
     return others
 
 
 def _middle_exchanged(array: Array) -> Array:
-    """An array that differs from another in few elements, none of them at an end."""
+    """An array that differs from the given one in few elements, none of them at an end."""
     result = array.copy()
     flat, middle = result.reshape(-1), array.size // 2
     if array.size > 8:
@@ -275,14 +275,14 @@ def _middle_exchanged(array: Array) -> Array:
 
 
 def check_memory(check: Check) -> float:
-    """Results depend on values, whatever the address at which they lie, and last while later calls reuse memory."""
+    """Results depend on values and not on addresses, and stay intact while later calls reuse memory."""
     k, name, sample = check.backend, check.operation, large_sample(check)
     kept: list[tuple[tuple[Any, ...], list[Array]]] = []
     worst = 0.0
     found: dict[int, list[Array]] = {}
     variants = _variants(check, sample)
-    for turn in (0, 1, *(len(variants) - 1, 1) * 2):  # no later call has the values of the first one
-        results = call(k, name, to_primitives(k, variants[turn]), sample.attributes)  # the operands die here
+    for turn in (0, 1, *(len(variants) - 1, 1) * 2):  # no later call has the first one's values
+        results = call(k, name, to_primitives(k, variants[turn]), sample.attributes)  # the operands are freed here
         host = [a.copy() for a in to_host(k, name, results)]
         kept.append((results, host))
         if turn not in found:
@@ -314,7 +314,7 @@ def _assert_near(check: Check, got: Array, expected: Array, message: str) -> Non
 
 
 def check_threads(check: Check) -> None:
-    """Calls from several threads at once give what one thread gives."""
+    """Calls from several threads at once return the results of one thread."""
     k, name, sample = check.backend, check.operation, large_sample(check)
     variants = _variants(check, sample)[:2]
 
@@ -331,7 +331,7 @@ def check_threads(check: Check) -> None:
             for turn in range(CALLS):
                 which = (number + turn) % len(variants)
                 for got, before in zip(result(variants[which]), expected[which], strict=True):
-                    _assert_near(check, got, before, f"in one of {THREADS} threads the result was another one")
+                    _assert_near(check, got, before, f"in one of {THREADS} threads the result differed")
         except BaseException as error:
             problems.append(error)
 
@@ -347,7 +347,7 @@ def check_threads(check: Check) -> None:
 
 @contextmanager
 def _many_switches() -> Iterator[None]:
-    """Let Python change from thread to thread many times in a call."""
+    """Let Python switch threads many times during a call."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
     try:
@@ -356,11 +356,11 @@ def _many_switches() -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
-# ---- layouts, and the memory of others ----
+# ---- layouts, and memory of the host ----
 
 
 def check_large_layout(check: Check) -> None:
-    """Large operands that are views, or host arrays that lie askew or must not be written, give the same result."""
+    """Large operands that are views, or come from misaligned or read-only host arrays, give the same result."""
     k, name, sample = check.backend, check.operation, large_sample(check)
     operands = operands_of(name, sample, check.dtype)
     plain = to_host(k, name, call(k, name, to_primitives(k, operands), sample.attributes))
@@ -378,7 +378,7 @@ def check_large_layout(check: Check) -> None:
 
 
 def _foreign(k: Any) -> list[Callable[[Array], Any]]:
-    """Ways to give a host array: by ``from_numpy``, and as it is where the backend's tensors are such arrays."""
+    """Ways to pass a host array: by ``from_numpy``, and directly if the backend's tensors are NumPy arrays."""
     ways: list[Callable[[Array], Any]] = [lambda a: k.from_numpy(askew(a)), lambda a: k.from_numpy(frozen(a))]
     if type(k.from_numpy(np.zeros(2, k.float_dtype.dtype))) is np.ndarray:
         ways += [askew, frozen]
@@ -386,7 +386,7 @@ def _foreign(k: Any) -> list[Callable[[Array], Any]]:
 
 
 def askew(array: Array) -> Array:
-    """A copy that begins one byte after a multiple of its items' size."""
+    """A misaligned copy: it begins one byte after the start of its memory."""
     raw = np.zeros(array.nbytes + 1, np.uint8)
     result = raw[1:].view(array.dtype).reshape(array.shape) if array.size else array.copy()
     result[...] = array
@@ -394,7 +394,7 @@ def askew(array: Array) -> Array:
 
 
 def frozen(array: Array) -> Array:
-    """A copy that must not be written."""
+    """A read-only copy."""
     result = array.copy()
     result.flags.writeable = False
     return result
@@ -426,7 +426,7 @@ def check_large_gradient(check: Check) -> float:
     for above, at_point, lower, below in zip(*(reference(steps) for steps in (1, 0, -0.5, -1)), strict=True):
         slope, rising, falling = (above - below) / (2 * STEP), (above - at_point) / STEP, 2 * (at_point - lower) / STEP
         bent = np.maximum(np.abs(slope - rising), np.abs(slope - falling))
-        smooth = bent <= 1e-4 * np.maximum(1, np.abs(slope))  # no jump and no kink lies between
+        smooth = bent <= 1e-4 * np.maximum(1, np.abs(slope))  # neither a jump nor a kink lies between
         weights.append(np.where(smooth, uneven(slope.shape), 0.0))
         terms.append(np.where(smooth, weights[-1] * slope, 0.0))
     expected, got = float(sum(t.sum() for t in terms)), 0.0
@@ -438,7 +438,7 @@ def check_large_gradient(check: Check) -> float:
             if g is not None:
                 assert tuple(g.shape) == tuple(x.shape), f"the gradient of shape {tuple(x.shape)} is {tuple(g.shape)}"
                 got += float((as_float64(np.asarray(inner.to_numpy(g))) * d).sum())
-    # Errors of elements add up like the steps of a walk; one wrong element is as large as a term.
+    # Rounding errors of elements add up like a random walk; a wrong element is off by about a term.
     size = max(1.0, *(float(np.sqrt((t**2).sum())) for t in terms))
     factor = samples.gradient_tolerance * tolerance_factor(check.backend, name, check.dtype)
     error = abs(got - expected) / (10 * GRADIENT[check.dtype] * factor * size)

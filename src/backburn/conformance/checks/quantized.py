@@ -1,4 +1,4 @@
-"""Checks of the quantized kind, for the schemes of every storage that a backend declares."""
+"""Checks of quantized tensors, for the schemes of every storage that a backend declares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STORAGES = (
 )  # fmt: skip
 _PARTS = product(_STORAGES, ("tensor", "channel0", "channel1", "block3", "block2x3"))
 _SCALES = cycle(("float32", "float16", "bfloat16"))
-#: Every storage and mode by every granularity, with the dtypes of steps in rotation.
+#: Every combination of storage, mode and granularity, with the dtypes of steps in rotation.
 SCHEMES = [f"q{a}_{b}_{scale}" for (a, b), scale in zip(_PARTS, _SCALES, strict=False)]
 
 
@@ -47,7 +47,7 @@ def quantized_checks(backend: Any) -> Iterator[Check]:
 
 
 def moving(operation: Operation) -> tuple[int, Sample | None]:
-    """The first sample of an operation whose float operand may be a quantized one that is moved, if there is one."""
+    """The first sample of an operation that can move a quantized operand, with its index; None if there is none."""
     if "Q" in operation.kinds and operation.results == ("same",) and operation.name in SAMPLES:
         for index, sample in enumerate(SAMPLES[operation.name].cases):
             first, *others = sample.operands or (None,)
@@ -65,7 +65,7 @@ def scheme_of(check: Check) -> QuantizedDType:
 
 
 def half_steps(values: Array, scale: Array, scheme: QuantizedDType) -> Array:
-    """Half the distance of neighbours in the scheme where each value lies, for ``scale`` that broadcasts to it."""
+    """Half the distance between neighbours in the scheme at each value; ``scale`` broadcasts to ``values``."""
     if not scheme.is_float:
         return np.broadcast_to(scale / 2, values.shape)
     mantissa, bias = FORMATS[scheme.storage.name]
@@ -83,7 +83,7 @@ def broadcast_scale(scale: Array, shape: tuple[int, ...], scheme: QuantizedDType
     return steps[tuple(map(slice, shape))] if scheme.block_shape else steps
 
 
-#: Arrays to quantize: values of either sign, one element, none, equal values, and zeros in every place.
+#: Arrays to quantize: values of either sign, one element, no elements, equal values, zeros, and some zeros.
 GIVEN: tuple[Array, ...] = (
     real(3, 7), real(3, 7, low=0.5, high=3.0), real(3, 7, low=-900.0, high=-20.0), real(1, 1), real(0, 3), real(3, 0),
     np.full((2, 5), -0.75), np.zeros((2, 5)), np.concatenate([np.zeros((2, 4)), real(2, 4)], 1),
@@ -91,17 +91,17 @@ GIVEN: tuple[Array, ...] = (
 
 
 def quantizing_rounds(check: Check) -> float:
-    """``quantize`` errs by half a step at most, and its dtype is the scheme."""
+    """``quantize`` errs by at most half a step, and its dtype is the scheme."""
     k, scheme, worst = check.backend, scheme_of(check), 0.0
     for given in GIVEN:
         x = given.astype(np.float32)
         q = k.quantize(k.from_numpy(x), scheme)
-        assert k.dtype(q) == scheme, f"quantize made {k.dtype(q)}"
-        assert tuple(q.shape) == x.shape, f"quantize made shape {q.shape}"
+        assert k.dtype(q) == scheme, f"quantize returned {k.dtype(q)}"
+        assert tuple(q.shape) == x.shape, f"quantize returned shape {q.shape}"
         _, scale, zero = k.quantized_parts(q)
         assert scale.shape == scale_shape(x.shape, scheme), f"the steps have the shape {scale.shape}"
         assert scale.dtype.name == scheme.scale.name, f"the steps are {scale.dtype}"
-        assert (zero is not None) == scheme.has_zero, "zero points where there are none, or none"
+        assert (zero is not None) == scheme.has_zero, "zero points are missing, or unexpected"
         got = k.to_numpy(k.dequantize(q, float32)).astype(np.float64)
         assert got.dtype.kind == "f"
         error = np.abs(got - x) / (half_steps(got, broadcast_scale(scale, x.shape, scheme), scheme) * (1 + 1e-5))
@@ -113,7 +113,7 @@ def quantizing_rounds(check: Check) -> float:
 
 
 def quantizing_reaches(check: Check) -> None:
-    """Values that a scheme holds exactly come back exactly, also on the host, in its dtypes."""
+    """Values that a scheme holds exactly come back exactly, also on the host, in each float dtype."""
     k, scheme = check.backend, scheme_of(check)
     for shape in ((3, 7), (1, 1), (0, 3), (2, 0)):
         host = stored(scheme.name, *shape).values
@@ -126,7 +126,7 @@ def quantizing_reaches(check: Check) -> None:
 
 
 def quantizing_refuses(check: Check) -> None:
-    """``quantize`` raises for NaN and infinities, which have no place on the scale."""
+    """``quantize`` raises for NaN and infinities, which have no quantized value."""
     k, scheme = check.backend, scheme_of(check)
     for bad in (np.nan, np.inf, -np.inf):
         x = real(3, 7).astype(np.float32)
@@ -139,7 +139,7 @@ def quantizing_refuses(check: Check) -> None:
 
 
 def quantizing_between(check: Check) -> None:
-    """A given range decides the steps; values beyond its ends become the ends."""
+    """A given range determines the steps; values beyond its ends become the ends."""
     k, scheme, x = check.backend, scheme_of(check), real(3, 7).astype(np.float32)
     shape = scale_shape(x.shape, scheme)
     most = (1.0 + 0.1 * np.arange(math.prod(shape))).reshape(shape).astype(np.float32)
@@ -155,7 +155,7 @@ def quantizing_between(check: Check) -> None:
 
 
 def fakes_round(check: Check) -> None:
-    """``fake_quantize`` gives the dequantized values of ``quantize``, also with a range."""
+    """``fake_quantize`` returns the dequantized values of ``quantize``, also with a range."""
     k, scheme = check.backend, scheme_of(check)
     for given in GIVEN:
         x = k.from_numpy(given.astype(np.float32))
@@ -167,7 +167,7 @@ def fakes_round(check: Check) -> None:
 
 
 def joining_keeps_values(check: Check) -> None:
-    """Tensors with different steps are joined without a change of their values, or not at all."""
+    """Tensors with different steps are joined without changing values, or refused."""
     k, scheme, x = check.backend, scheme_of(check), real(3, 6).astype(np.float32)
     parts = [k.quantize(k.from_numpy(given), scheme) for given in (x, 9 * x)]
     for axis in (0, 1):
@@ -176,12 +176,12 @@ def joining_keeps_values(check: Check) -> None:
             joined = k.to_numpy(result)
         except (ShapeError, ArgumentError, DTypeError):
             continue
-        assert k.dtype(result) == scheme, f"concat made {k.dtype(result)}"
+        assert k.dtype(result) == scheme, f"concat returned {k.dtype(result)}"
         np.testing.assert_array_equal(joined, np.concatenate([k.to_numpy(p) for p in parts], axis))
 
 
 def parts_make_it_again(check: Check) -> None:
-    """Its parts on the host make an equal quantized tensor; they share no memory with it and are packed."""
+    """A quantized tensor's parts on the host are packed, share no memory with it, and rebuild an equal tensor."""
     k, scheme = check.backend, scheme_of(check)
     q = k.quantize(k.from_numpy(real(3, 7).astype(np.float32)), scheme)
     values, scale, zero = k.quantized_parts(q)
@@ -197,7 +197,7 @@ def parts_make_it_again(check: Check) -> None:
 
 
 def moves_quantized(check: Check) -> None:
-    """Moving a quantized tensor moves its values and changes none, or is refused where steps would part from them."""
+    """Moving a quantized tensor keeps its values, or is refused if values would be separated from their steps."""
     k, sample, scheme = check.backend, check.sample, scheme_of(check)
     q = k.quantize(k.from_numpy(sample.operands[0].astype(np.float32)), scheme)
     others = [k.from_numpy(o) if isinstance(o, np.ndarray) else o for o in sample.operands[1:]]
@@ -208,8 +208,8 @@ def moves_quantized(check: Check) -> None:
         assert scheme.granularity != "tensor", "refused, though one step belongs to all values"
         return
     if scheme.granularity == "tensor":
-        assert k.dtype(moved) == scheme, f"{check.operation} made {k.dtype(moved)} of a quantized tensor"
-    assert k.dtype(moved).kind == "quantized", f"{check.operation} made {k.dtype(moved)} of a quantized tensor"
+        assert k.dtype(moved) == scheme, f"{check.operation} returned {k.dtype(moved)} for a quantized tensor"
+    assert k.dtype(moved).kind == "quantized", f"{check.operation} returned {k.dtype(moved)} for a quantized tensor"
     expected = SAMPLES[check.operation].reference(k.to_numpy(q), *sample.operands[1:], **sample.attributes)
     np.testing.assert_array_equal(on_host, expected)
 

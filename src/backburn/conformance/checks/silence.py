@@ -16,10 +16,10 @@ def assert_no_warnings(what: str) -> Iterator[None]:
     """Raise AssertionError after the block if anything in it warned.
 
     A backend may tell Python to ignore warnings from its own modules, as NumPy's does. So filters for a module or a
-    message that were set before the first call are kept, and so is what a package has asked for by
+    message that were set before the first call are kept, and so are the requests of packages by
     :func:`backburn.backend.adapters.ignore_warnings`, whatever a test runner has since done to the filters. Filters for
-    whole categories, which users and test runners set, are not. ResourceWarnings are ignored, since they may come from
-    anywhere, whenever garbage is collected.
+    whole categories, which users and test runners set, are dropped. ResourceWarnings are ignored, since garbage
+    collection may cause them anywhere.
     """
     with warnings.catch_warnings(record=True) as caught:
         particular = tuple(f for f in _filters() if f[0] == "ignore" and (f[1] is not None or f[3] is not None))
@@ -37,7 +37,7 @@ def assert_no_warnings(what: str) -> Iterator[None]:
 
 @lru_cache(maxsize=16)
 def _kept(particular: tuple[Any, ...], packages: tuple[str, ...]) -> list[Any]:
-    """The filters of a call: everything is recorded but what these filters and packages ignore."""
+    """The filters of a call, which record everything except what these filters and packages ignore."""
     with warnings.catch_warnings():
         warnings.resetwarnings()
         warnings.simplefilter("always")
@@ -49,7 +49,7 @@ def _kept(particular: tuple[Any, ...], packages: tuple[str, ...]) -> list[Any]:
 
 
 def _filters() -> list[Any]:
-    """The filters in force: since Python 3.14 a context may have its own, which no public name tells."""
+    """The active filters; since Python 3.14 a context may have its own, for which there is no public name."""
     current: Callable[[], list[Any]] | None = getattr(warnings, "_get_filters", None)
     known: Any = warnings.filters  # a list, though typed as a sequence
     return known if current is None else current()

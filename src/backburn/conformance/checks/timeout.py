@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: Seconds after which the exception is raised again, where it was swallowed.
+#: Seconds after which the exception is raised again if it was swallowed.
 AGAIN = 1.0
 
 
 class OutOfTime(BaseException):
-    """The limit has passed. Not an Exception, so that a backend that catches these does not go on."""
+    """The limit has passed. Not an Exception, so that a backend that catches these does not swallow it."""
 
 
 @contextmanager
@@ -21,8 +21,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     """Raise :class:`OutOfTime` inside the block once it has run for ``seconds``.
 
     It uses the timer of the process and SIGALRM. There is no limit if ``seconds`` is None, if the system has no such
-    timer, off the main thread, and if anything else uses the signal or the timer; nor, until it returns, for a function
-    written in C.
+    timer, off the main thread, and if anything else uses the signal or the timer. A function written in C is
+    interrupted only when it returns.
     """
     if seconds is None or not can_limit():
         yield
@@ -41,7 +41,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
 
 def can_limit() -> bool:
-    """Whether this thread can be interrupted by a timer that nobody else uses."""
+    """Whether this thread can be interrupted by a timer that nothing else uses."""
     return (
         hasattr(signal, "setitimer")
         and threading.current_thread() is threading.main_thread()

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 #: Relative and absolute tolerance of values, by dtype.
 VALUE = {"float64": (1e-13, 1e-14), "float32": (4e-6, 1e-6), "float16": (4e-3, 2e-3), "bfloat16": (3e-2, 2e-2)}
 
-#: Relative roundings of operands, by which results may differ that are worse conditioned than most: a few units in the
-#: last place, and in float64, in which the reference itself is rounded, more.
+#: Relative roundings of operands, from which the tolerance of ill-conditioned results follows: a few units in the last
+#: place, and more in float64, in which the reference itself is rounded.
 ROUNDINGS = {
     "float64": 2.0**-40, "float32": 2.0**-21, "float16": 2.0**-9, "bfloat16": 2.0**-6, "complex128": 2.0**-40,
     "complex64": 2.0**-21,
@@ -30,10 +30,10 @@ SECOND_GRADIENT = 1e-5
 
 
 def tolerance_factor(backend: Any, operation: str, dtype: str) -> float:
-    """The factor by which a backend declares to need more tolerance; its reports show it.
+    """The factor by which a backend declares to need more tolerance, which its reports show.
 
-    It is declared in an attribute ``conformance_tolerances``, with factors of at least 1 by operation, by dtype, or by
-    both: ``{"erf": 2.0, "float16": 4.0, "tan-float32": 3.0}``.
+    The attribute ``conformance_tolerances`` declares factors of at least 1 by operation, by dtype, or by both:
+    ``{"erf": 2.0, "float16": 4.0, "tan-float32": 3.0}``.
     """
     declared = getattr(backend, "conformance_tolerances", {})
     return max(1.0, *(float(declared.get(key, 1.0)) for key in (operation, dtype, f"{operation}-{dtype}")))
@@ -47,11 +47,11 @@ def compare(
     keeps_digits: bool = False,
     slack: Callable[[], NDArray[Any]] | None = None,
 ) -> float:
-    """The worst error in units of tolerance; raises AssertionError on shapes that differ or errors above 1.
+    """The worst error in units of tolerance; raises AssertionError for different shapes or errors above 1.
 
-    Shapes are compared before values, which would broadcast. NaN equals NaN, infinities equal themselves. Results that
-    ``keeps_digits`` have no absolute tolerance. ``slack`` gives sizes of errors, in units of the relative tolerance,
-    that are accepted besides; it is called where the tolerance alone is not enough.
+    Shapes are compared first, since values would broadcast. NaN equals NaN, infinities equal themselves. With
+    ``keeps_digits`` the absolute tolerance is only the smallest normal number. ``slack`` returns errors, in units of
+    the relative tolerance, that are accepted in addition; it is called only if the tolerance is exceeded.
     """
     if got.shape != expected.shape:
         raise AssertionError(f"shape {got.shape}, expected {expected.shape}")
@@ -72,7 +72,7 @@ def compare(
     if worst <= 1:  # and none is NaN
         return worst
     same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-    if dtype == "float16":  # what overflows the format is an infinity there
+    if dtype == "float16":  # values that overflow become infinite
         same |= np.isinf(got) & (np.abs(expected) > 6e4) & (np.sign(got) == np.sign(expected))
     error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
     worst = float(error.max(initial=0.0))
@@ -90,7 +90,7 @@ def compare(
 
 
 def _difference(got: NDArray[Any], expected: NDArray[Any]) -> str:
-    """Two arrays of integers or truth values, or of large ones the first place at which they differ."""
+    """Two arrays of integers or booleans, or for large ones the first difference."""
     if got.size <= 100:
         return f"got {got!r}, expected {expected!r}"
     wrong = np.argwhere(got != expected)

@@ -1,4 +1,4 @@
-"""Checks of an operation's results: values, dtype and shape, each sample under the kind that its inputs make it."""
+"""Checks of an operation's results: values, dtype and shape, each under a kind that follows from the inputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from backburn.conformance.samples.table import SAMPLES, Array, Sample, SampleSet
 from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import OPERATIONS, Operation
 
-#: Operations that add values to a place one after another, as hardware does, and lose more digits than other sums.
+#: Operations that add values to an element sequentially, and lose more digits than other sums.
 ONE_BY_ONE = frozenset(
     {"scatter", "scatter_nd", "scatter_reduce", "take_backward", "take_along_axis_backward", "interpolate_backward"}
 )
@@ -47,7 +47,7 @@ ROUNDING_ERROR = 2.0**-53
 
 @cache
 def value_kind(operation: Operation, sample: Sample) -> str:
-    """The kind of check that comparing the results of a sample with the reference is."""
+    """The kind of check for comparing the results of a sample with the reference."""
     found = [*host_arrays(sample), *(o.values for o in sample.operands if isinstance(o, Stored))]
     if operation.family == "random":
         return "random"
@@ -100,7 +100,7 @@ def check_complex(check: Check) -> float:
 
 
 def _samples_in_dtypes(backend: Any, operation: Operation) -> Iterator[tuple[str, int, Sample]]:
-    """Dtype, index and sample of every call of an operation: written samples in each dtype, then derived ones."""
+    """Dtype, index and sample of every call of an operation: written samples in each dtype, then derived samples."""
     for index, sample in samples_of(operation.name):
         for dtype in dtypes_of(operation.name, sample, backend):
             yield dtype, index, sample
@@ -108,12 +108,12 @@ def _samples_in_dtypes(backend: Any, operation: Operation) -> Iterator[tuple[str
 
 
 def check_value(check: Check) -> float:
-    """Compare the values with the reference, by the tolerance of the dtype that the table promises."""
+    """Compare the values with the reference, with the tolerance of the dtype in the table."""
     return compare_call(check, check.sample, check.kind == "special")
 
 
 def compare_call(check: Check, sample: Sample, zeros: bool, sensitive: bool = False) -> float:
-    """Call a sample, and :func:`compare_results`; dtypes are compared too, and warnings are errors."""
+    """Call a sample and :func:`compare_results`; dtypes are compared too, and warnings are errors."""
     operation = OPERATIONS[check.operation]
     operands = operands_of(check.operation, sample, check.dtype)
     inputs = to_primitives(check.backend, operands)
@@ -123,7 +123,7 @@ def compare_call(check: Check, sample: Sample, zeros: bool, sensitive: bool = Fa
     if operation.results != ("host",):
         dtypes = promised_dtypes(operation, operands, sample.attributes, len(results))
         for primitive, promised in zip(primitives, dtypes, strict=False):
-            made = check.backend.dtype(primitive)  # refuses what is not a primitive, such as a number for a 0-d one
+            made = check.backend.dtype(primitive)  # raises for anything but a primitive, such as a number
             assert promised is None or made == promised, f"the result is {made}, the table says {promised}"
     return compare_results(check, sample, operands, results, zeros, sensitive)
 
@@ -136,10 +136,10 @@ def compare_results(
     zeros: bool = False,
     sensitive: bool = False,
 ) -> float:
-    """Compare the results of a call with the reference: the error in units of tolerance.
+    """Compare the results of a call with the reference. Returns the error in units of tolerance.
 
     With ``zeros`` the signs of zeros are compared where they are promised. With ``sensitive`` the tolerance also grows
-    with what the result changes by if the operands are rounded, which counts where many terms cancel each other.
+    with the change of the result under rounding of the operands, which matters if many terms cancel.
     """
     operation, samples = OPERATIONS[check.operation], SAMPLES[check.operation]
     expected = expected_of(samples, sample, operands)
@@ -156,7 +156,7 @@ def compare_results(
         slack = partial(sensitivity, samples, sample, operands, check.dtype, number) if sensitive else None
         worst = max(worst, compare(got, reference, tolerance, factor, sample.relative, slack))
         assert not sample.exact or np.array_equal(as_float64(got), reference), (
-            f"got {got}, and exactly {reference} is right"
+            f"got {got}, expected exactly {reference}"
         )
         if zeros and tolerance and _keeps_zeros(operation):
             _compare_zeros(as_float64(got), as_float64(reference))
@@ -164,12 +164,11 @@ def compare_results(
 
 
 def sensitivity(samples: SampleSet, sample: Sample, operands: list[Any], dtype: str, number: int) -> Array:
-    """The change of an output relative to its operands': the condition of the result, from the reference alone.
+    """The change of an output relative to that of its operands: the condition of the result, from the reference alone.
 
     The operands are rounded up and down at random by a few units in the last place of ``dtype``, so that a result that
-    jumps there (a quotient that is whole, say) may have either value. An output of which no such rounding happens to
-    tell has the median of the others. In float64, sums one after another lose more than that: a term's rounding error
-    for each of them, which is still far from the digits of float32.
+    jumps there (such as an integer quotient) may have either value. Elements with less than the median change get the
+    median. In float64, sequential sums lose more: one rounding error per term, which is still far below float32's.
     """
     step = ROUNDINGS.get(dtype, 2.0**-40)
     generator = np.random.default_rng(0)
@@ -199,19 +198,19 @@ def sensitivity(samples: SampleSet, sample: Sample, operands: list[Any], dtype: 
 
 
 def _keeps_zeros(operation: Operation) -> bool:
-    """Whether the sign of a zero is promised: by IEEE 754 and C, and wherever values only move."""
+    """Whether the sign of a zero is promised: by IEEE 754 and C, and if values only move."""
     exact = ("add", "sub", "mul", "div", "fmod", "reciprocal", "neg", "abs", "copysign")
     moving = ("where", "masked_fill", "masked_select", "triu", "tril")
     return operation.family in ("elementwise", "shape", "index") or operation.name in exact + moving
 
 
 def _compare_zeros(got: Array, reference: Array) -> None:
-    """Raise AssertionError where a zero has not the sign of the reference's."""
+    """Raise AssertionError if a zero has not the sign of the reference's."""
     zeros = (got == 0) & (reference == 0)
     wrong = zeros & (np.signbit(got) != np.signbit(reference))
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise AssertionError(f"the zero at {place} is {got[place]}, and must be {reference[place]}")
+        raise AssertionError(f"the zero at {place} is {got[place]}, expected {reference[place]}")
 
 
 def dtype_checks(backend: Any, operation: Operation) -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""Checks of the backend as a whole: its declarations, transfers of values, and undeclared dtypes."""
+"""Checks of the whole backend: its declarations, transfers of values, and undeclared dtypes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from backburn.ops.table import OPERATIONS, Operation, missing
 
 
 def spec_is_an_expression(check: Check) -> None:
-    """``spec`` can be read by the grammar of backends."""
+    """``spec`` is a valid expression of backends."""
     spec = check.backend.spec
     assert isinstance(spec, str), f"spec is a string, not {type(spec).__name__}"
     parse(spec)
@@ -40,11 +40,11 @@ def capabilities_are_declared(check: Check) -> None:
     """``capabilities`` maps dtypes to uses."""
     for dtype, uses in check.backend.capabilities.dtypes.items():
         unknown = set(uses) - {"storage", "arithmetic", "accelerated"}
-        assert not unknown, f"{dtype} is declared for {sorted(unknown)}, which nothing knows"
+        assert not unknown, f"{dtype} is declared for unknown uses {sorted(unknown)}"
 
 
 def default_dtypes_are_declared(check: Check) -> None:
-    """``float_dtype`` and ``int_dtype`` are a float and an int dtype, and declared."""
+    """``float_dtype`` and ``int_dtype`` are a declared float and int dtype."""
     for what, kind in (("float_dtype", "float"), ("int_dtype", "int")):
         dtype = getattr(check.backend, what)
         assert isinstance(dtype, DType), f"{what} is {dtype!r}"
@@ -66,26 +66,26 @@ def it_survives_pickling(check: Check) -> None:
     try:
         known = load_backend(k.spec)
     except BackburnError:
-        return  # nobody offers it by a name: nothing to come back to
+        return  # the backend has no name to be loaded by
     if known == k:
         assert pickle.loads(pickle.dumps(k)) == k, "pickling gives another backend"
 
 
 def it_can_be_waited_for(check: Check) -> None:
-    """``synchronize``, ``libraries``, ``memory_stats`` and ``memory_cleanup`` answer what the contract says."""
+    """``synchronize``, ``libraries``, ``memory_stats`` and ``memory_cleanup`` return what the contract says."""
     k = check.backend
-    assert k.synchronize() is None, "synchronize answers nothing"
+    assert k.synchronize() is None, "synchronize must return None"
     words = k.libraries
     assert isinstance(words, Mapping), f"libraries is a mapping, not {type(words).__name__}"
-    assert all(isinstance(text, str) for pair in words.items() for text in pair), "libraries maps names to words"
+    assert all(isinstance(text, str) for pair in words.items() for text in pair), "libraries maps strings to strings"
     stats = k.memory_stats()
     assert isinstance(stats, Mapping), f"memory_stats is a mapping, not {type(stats).__name__}"
     assert all(isinstance(n, int) for n in stats.values()), "memory_stats counts bytes in ints"
-    assert k.memory_cleanup() is None, "memory_cleanup answers nothing"
+    assert k.memory_cleanup() is None, "memory_cleanup must return None"
 
 
 def required_operations_are_there(check: Check) -> None:
-    """Every required operation has a body of the backend's own."""
+    """The backend implements every required operation."""
     lacking = missing_operations(check.backend)
     assert not lacking, f"required and not implemented: {', '.join(o.name for o in lacking)}"
 
@@ -112,12 +112,12 @@ def plain_primitives_are_untracked(check: Check) -> None:
     ones = np.ones(2, k.float_dtype.dtype)
     x = k.from_numpy(ones)
     assert not k.is_tracked(x), "a new primitive is tracked"
-    assert not k.is_require_grad(x), "a new primitive wants a gradient"
+    assert not k.is_require_grad(x), "a new primitive requires a gradient"
     assert same_bits(k.to_numpy(k.detach(x)), ones), "detach changed values"
 
 
 def the_host_gets_all_at_once(check: Check) -> None:
-    """``to_numpy_many`` returns the arrays in order, also of no tensors, and after ``synchronize``."""
+    """``to_numpy_many`` returns the arrays in order, also for no tensors, and after ``synchronize``."""
     k = check.backend
     given: list[Array] = [real(2, 3).astype(k.float_dtype.dtype), np.arange(3), np.array([True, False])]
     tensors = [k.from_numpy(a) for a in given]
@@ -144,16 +144,16 @@ MEMBERS: tuple[Callable[[Check], None], ...] = (
 
 
 def member_checks(backend: Any) -> Iterator[Check]:
-    """Checks of a backend's declarations, and of waiting for it."""
+    """Checks of a backend's declarations and of synchronization."""
     for index, function in enumerate(MEMBERS):
         yield Check(WHOLE, NO_DTYPE, "protocol", index, backend, function)
 
 
-# ---- dtypes that are declared, and those that are not ----
+# ---- declared and undeclared dtypes ----
 
 
 def capability_checks(backend: Any) -> Iterator[Check]:
-    """A declared dtype works where data enter; an undeclared one raises there and never returns."""
+    """Checks that operations that create data work in declared dtypes and raise in undeclared ones."""
     for dtype in DTYPES.values():
         if dtype.kind == "quantized" or not _on_host(dtype):
             continue
@@ -180,14 +180,14 @@ ENTRIES: dict[str, Callable[[Any, DType], Any]] = {
 def _on_host(dtype: DType) -> bool:
     try:
         return bool(dtype.dtype)
-    except BackburnError:  # bfloat16 without the package that has it
+    except BackburnError:  # bfloat16 without ml_dtypes
         return False
 
 
 def _entering_works(check: Check) -> None:
     dtype = as_dtype(check.dtype)
     got = ENTRIES[check.operation](check.backend, dtype)
-    assert check.backend.dtype(got) == dtype, f"made {check.backend.dtype(got)} instead of {dtype}"
+    assert check.backend.dtype(got) == dtype, f"returned {check.backend.dtype(got)} instead of {dtype}"
 
 
 def _entering_raises(check: Check) -> None:
@@ -196,19 +196,19 @@ def _entering_raises(check: Check) -> None:
     except Unsupported:
         return
     except Exception as error:
-        raise AssertionError(f"raised {type(error).__name__}, and the contract says Unsupported: {error}") from error
+        raise AssertionError(f"raised {type(error).__name__}, but the contract says Unsupported: {error}") from error
     raise AssertionError(f"returned {check.backend.dtype(got)}: an undeclared dtype must raise Unsupported")
 
 
-# ---- there and back ----
+# ---- round trips ----
 
 
 def round_trip_checks(backend: Any) -> Iterator[Check]:
-    """Checks that values survive a way there and back."""
+    """Checks that values survive round trips."""
     for dtype in backend.capabilities.dtypes:
         if dtype.kind == "quantized" or not _on_host(dtype):
             continue
-        title = "from the host and back, bit by bit, whatever the layout"
+        title = "bitwise equal from the host and back, for any layout"
         yield Check("from_numpy", dtype.name, "round_trip", 0, backend, host_and_back, title=title)
         title = "the host gets a copy"
         yield Check("to_numpy", dtype.name, "round_trip", 0, backend, host_keeps_its_copy, title=title)
@@ -220,7 +220,7 @@ def round_trip_checks(backend: Any) -> Iterator[Check]:
 
 
 def edges_of(dtype: DType) -> Array:
-    """Values of a dtype among which are its extremes."""
+    """Values of a dtype, including its extremes."""
     if dtype.kind == "bool":
         return np.array([[True, False, True], [False, False, True]])
     if dtype.kind == "int":
@@ -231,9 +231,9 @@ def edges_of(dtype: DType) -> Array:
 
 
 def host_and_back(check: Check) -> None:
-    """``to_numpy`` returns the array that ``from_numpy`` took, for every layout, 0-d and zero-size too.
+    """``to_numpy`` returns the array that ``from_numpy`` took, for every layout, also 0-d and zero-size.
 
-    Writing into the host's array later changes no primitive.
+    Writing into the host's array later does not change the primitive.
     """
     k, plain = check.backend, edges_of(as_dtype(check.dtype))
     frozen = plain.copy()
@@ -249,13 +249,13 @@ def host_and_back(check: Check) -> None:
 
 
 def host_keeps_its_copy(check: Check) -> None:
-    """Writing into the array that went to the host changes no primitive."""
+    """Writing into the array from ``to_numpy`` does not change the primitive."""
     k, plain = check.backend, edges_of(as_dtype(check.dtype))
     x = k.from_numpy(plain.copy())
     given = k.to_numpy(x)
     if given.flags.writeable:
         given[...] = np.ones((), given.dtype)
-        assert same_bits(k.to_numpy(x), plain), "to_numpy hands out the primitive's own memory"
+        assert same_bits(k.to_numpy(x), plain), "to_numpy returns the primitive's own memory"
 
 
 def _rows(start: int, stop: int) -> tuple[slice, ...]:
@@ -263,7 +263,7 @@ def _rows(start: int, stop: int) -> tuple[slice, ...]:
 
 
 def _stepped(k: Any, x: Any) -> Any:
-    """The neighbour above and back; NaN where a number lies between the two."""
+    """The next larger number and back; NaN if a number lies between the two."""
     up = k.nextafter(x, math.inf)
     middle = k.add(x, k.mul(k.sub(up, x), 0.5))
     next_to = k.logical_and(k.less(x, up), k.logical_or(k.equal(middle, x), k.equal(middle, up)))
@@ -277,7 +277,7 @@ def _unsorted(k: Any, x: Any) -> Any:
 
 
 Trip = Callable[[Any, Any], Any]
-#: A round trip by operation, and its error at most, in units of the tolerance of values (0: exact).
+#: A round trip by operation, and its largest error in units of the tolerance of values (0: exact).
 ROUND_TRIPS: dict[str, tuple[Trip, float]] = {
     "reshape": (lambda k, x: k.reshape(k.reshape(x, (3, 1, 4)), (3, 4)), 0),
     "permute_dims": (lambda k, x: k.permute_dims(k.permute_dims(x, (1, 0)), (1, 0)), 0),
@@ -309,17 +309,17 @@ def _returns(check: Check) -> float:
     return compare(got, as_float64(x), check.dtype, factor)
 
 
-# ---- random numbers: any way of asking for the same words gives them ----
+# ---- random numbers: the stream does not depend on how it is drawn ----
 
 
 def random_checks(backend: Any) -> Iterator[Check]:
-    """Properties of the stream of random words, besides its values."""
+    """Checks of properties of the stream of random words other than its values."""
     for index, function in enumerate((stream_can_be_split, keys_differ), 50):
         yield Check("random_bits", "int64", "random", index, backend, function)
 
 
 def stream_can_be_split(check: Check) -> None:
-    """A stream that is drawn in two parts is the stream that is drawn at once."""
+    """A stream drawn in two parts equals the stream drawn at once."""
     k, key = check.backend, 2**90 + check.seed
     whole = k.to_numpy(k.random_bits(key, 3, (20,)))
     parts = [k.to_numpy(k.random_bits(key, 3, (7,))), k.to_numpy(k.random_bits(key, 10, (13,)))]
@@ -327,9 +327,9 @@ def stream_can_be_split(check: Check) -> None:
 
 
 def keys_differ(check: Check) -> None:
-    """Another key gives another stream, also where it differs in its highest bit alone."""
+    """Different keys give different streams, even if only the highest bit differs."""
     k = check.backend
     streams = [
         k.to_numpy(k.random_bits(key, 0, (8,))).tobytes() for key in (check.seed, check.seed + 1, check.seed + 2**127)
     ]
-    assert len(set(streams)) == 3, "two keys have one stream"
+    assert len(set(streams)) == 3, "two keys have the same stream"

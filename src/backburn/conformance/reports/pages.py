@@ -1,4 +1,4 @@
-"""A report as a page: Markdown, by way of a record that can be kept, and self-contained HTML."""
+"""A report as a page: Markdown, through a record that can be stored, and self-contained HTML."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pre { background: #f6f6f6; padding: .6rem; overflow-x: auto; } .wide { overflow-
 
 
 def record(report: Report) -> dict[str, Any]:
-    """The content of a Markdown page as data, without times or places: equal runs give equal records.
+    """The content of a Markdown page as data, without times or paths: equal runs give equal records.
 
     A row of a table is one string of cells, with ``-`` for an empty one.
     """
@@ -63,7 +63,7 @@ def _rows(packed: Mapping[str, str]) -> list[list[str]]:
 
 
 def markdown(record: Mapping[str, Any]) -> str:
-    """A page of a :func:`record`, which may have the date of its run as ``date``."""
+    """The page of a :func:`record`, which may have the date of its run as ``date``."""
     verdict = "passes" if record["ok"] else "fails"
     counts = ", ".join(f"{n} {status}" for status, n in record["counts"].items())
     lines = [
@@ -157,7 +157,7 @@ def _markdown_failures(report: Report) -> list[str]:
 
 
 def html(report: Report) -> str:
-    """One page with its style inside, and no scripts."""
+    """A page with an inline style and no scripts."""
     verdict = ("yes", "passes") if report.ok else ("no", "fails")
     parts = [
         "<!doctype html>",

@@ -1,4 +1,4 @@
-"""The results of a run: one for each check, counts, matrices, and the score."""
+"""The results of a run: one per check, counts, matrices, and the score."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Result:
     """The result of one check: ``status`` is ``"passed"``, ``"failed"``, ``"xfailed"`` (expected) or ``"xpassed"``.
 
     ``error`` is in units of tolerance; ``smallest`` is the smallest failing call; ``reason`` says why a failure is
-    expected. ``cause`` is another operation that the check called, that fails by itself, and that probably causes the
+    expected. ``cause`` is another operation that the check called and that fails by itself, the probable cause of the
     failure.
     """
 
@@ -62,9 +62,9 @@ class Result:
 class Report:
     """All results of a run. ``print(report)`` shows it; :meth:`to_json`, :meth:`to_markdown`, :meth:`to_html` write it.
 
-    ``header`` describes the backend and the run. ``unmatched`` lists the expected failures whose id no check has.
-    ``holes`` gives the reasons for which operations have no check of some kind. ``has_name`` says whether ``target``
-    names the backend on a command line, too.
+    ``header`` describes the backend and the run. ``unmatched`` lists the expected failures that match no check.
+    ``holes`` has the reasons why operations have no check of a kind. ``has_name`` says whether ``target`` also names
+    the backend on a command line.
     """
 
     target: str
@@ -87,7 +87,7 @@ class Report:
 
     @property
     def causes(self) -> dict[str, list[Result]]:
-        """The failures that another operation than their own probably causes, by that operation."""
+        """The failures with a probable cause, by the operation that causes them."""
         grouped: dict[str, list[Result]] = {}
         for result in self.failures:
             if result.cause:
@@ -104,7 +104,7 @@ class Report:
 
     @property
     def score(self) -> str:
-        """The badge: how many checks pass.
+        """The badge: the number of checks that pass.
 
         >>> Report("numpy", {}, [Result("add-float32-value-0", "", "passed")]).score
         '1 of 1 checks (100 %)'
@@ -115,19 +115,19 @@ class Report:
         return f"{passed} of {total} checks ({shown} %)"
 
     def reproduction(self, result: Result) -> str:
-        """A command line that runs one check alone; a call for a backend that none can name."""
+        """A command line that runs one check alone; a Python call for a backend without a name."""
         if not self.has_name:
             return f"check_backend(backend, only=[{result.id!r}])"
         return f"backburn conformance {shlex.quote(self.target)} --only {result.id}"
 
     @property
     def dtypes(self) -> list[str]:
-        """The dtypes that occur, in the order of the contract, all schemes as ``quantized``; ``any`` last."""
+        """The dtypes that occur, in the contract's order, with all schemes as ``quantized``; ``any`` last."""
         seen = {_column(parts_of(r.id)[1]) for r in self.results}
         return [d for d in (*DTYPES, "quantized", NO_DTYPE) if d in seen]
 
     def _rows(self, column: Callable[[str, str], str]) -> dict[str, dict[str, list[Result]]]:
-        """The results of each operation that has any, by ``column`` of their dtypes and kinds."""
+        """The results of each operation that has any, by the ``column`` of dtype and kind."""
         rows: dict[str, dict[str, list[Result]]] = {}
         for result in self.results:
             operation, dtype, kind, _ = parts_of(result.id)
@@ -140,7 +140,7 @@ class Report:
         return {n: {d: _cell(row.get(d, [])) or self._unchecked(n, d) for d in dtypes} for n, row in rows.items()}
 
     def _unchecked(self, operation: str, dtype: str) -> str:
-        """``"?"`` where an operation exists in a dtype that the backend declares, ``""`` where not."""
+        """``"?"`` if an operation exists in a dtype that the backend declares, else ``""``."""
         if dtype == NO_DTYPE or operation not in OPERATIONS:
             return ""
         if dtype == "quantized":
@@ -158,7 +158,7 @@ class Report:
         return {n: {k: cell(row.get(k, [])) for k in KINDS} for n, row in rows.items()}
 
     def holes_by_reason(self) -> dict[str, dict[str, list[str]]]:
-        """For each kind of check and each reason, the operations that have no check of the kind."""
+        """The operations without checks, by kind of check and reason."""
         grouped: dict[str, dict[str, list[str]]] = {}
         for operation, reasons in self.holes.items():
             for kind, reason in reasons.items():
@@ -178,13 +178,13 @@ class Report:
         )  # fmt: skip
 
     def to_markdown(self) -> str:
-        """A page for readers; equal runs give equal pages, so that it can be kept under version control."""
+        """A Markdown page; equal runs give equal pages, so it can be kept under version control."""
         from backburn.conformance.reports.pages import markdown, record
 
         return markdown(record(self))
 
     def to_html(self) -> str:
-        """A self-contained page."""
+        """A self-contained HTML page."""
         from backburn.conformance.reports.pages import html
 
         return html(self)
@@ -196,14 +196,14 @@ class Report:
 
 
 def _required_by(distribution: str) -> list[str]:
-    """The unconditional requirements of a distribution, among them the library that an adapter adapts."""
+    """The unconditional requirements of a distribution, including the library that an adapter adapts."""
     found = [r for r in requires(distribution) or () if "extra ==" not in r]
     return [re.split(r"[^\w.-]", r, maxsplit=1)[0] for r in found]
 
 
 @functools.cache
 def _distributions() -> Mapping[str, list[str]]:
-    """The distribution of every installed package, for which all metadata are read."""
+    """The distributions of every installed package; cached, since this reads all metadata."""
     return packages_distributions()
 
 
@@ -214,7 +214,7 @@ def _finite(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _column(dtype: str) -> str:
-    """The column of a check's dtype: one for the schemes of quantized tensors together."""
+    """The column of a check's dtype; all quantized schemes share one."""
     return "quantized" if dtype != NO_DTYPE and as_dtype(dtype).kind == "quantized" else dtype
 
 
@@ -254,7 +254,7 @@ def describe(backend: Any) -> dict[str, Any]:
 
 
 def dtypes_by_use(header: Mapping[str, Any], separator: str) -> dict[str, str]:
-    """The declared dtypes by their uses, both as text."""
+    """The declared dtypes grouped by use, both as text."""
     grouped: dict[str, list[str]] = {}
     for name, uses in header["dtypes"].items():
         grouped.setdefault(separator.join(uses), []).append(name)
@@ -262,7 +262,7 @@ def dtypes_by_use(header: Mapping[str, Any], separator: str) -> dict[str, str]:
 
 
 def versions(backend: Any) -> Mapping[str, str]:
-    """The versions of Python, backburn, NumPy, and of each level of the backend: its package and its requirements."""
+    """The versions of Python, backburn, NumPy, and each level of the backend: its package and requirements."""
     found = {"python": platform.python_version()}
     names = ["backburn", "numpy"]
     level = backend

@@ -122,7 +122,7 @@ def _failures(report: Report) -> list[str]:
         names = sorted({parts_of(r.id)[0] for r in results})
         words = f"{len(results)} failures of {', '.join(names[:8])}{' and others' if len(names) > 8 else ''}"
         lines += textwrap.wrap(
-            f"{words} are probably the fault of {cause}, which they call and which fails by itself", 116
+            f"{words} are probably caused by {cause}, which they call and which fails by itself", 116
         )
         lines.append("")
     for name in report.unmatched:

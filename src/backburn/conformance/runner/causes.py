@@ -1,4 +1,4 @@
-"""Probable causes of failures: other operations that a check called, and that fail by themselves."""
+"""Probable causes of failures: other operations that a check called and that fail by themselves."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from backburn.ops.table import OPERATIONS
 
 @contextmanager
 def calls_of(backend: Any) -> Iterator[set[str]]:
-    """The operations that are looked up on a backend, or on the backends it wraps, inside the block.
+    """The operations that are looked up on a backend, or on the backends inside it, during the block.
 
-    Meanwhile the objects have a class that records attribute access; objects whose class cannot be changed are ignored.
+    The objects temporarily have a class that records attribute access; objects whose class cannot be changed are
+    ignored.
     """
     seen: set[str] = set()
     with ExitStack() as stack:
@@ -42,10 +43,10 @@ def _recording_class(known: Any, note: Callable[[str], None]) -> type:
 
 
 def causes_by_kind(failed: Iterable[tuple[str, Iterable[str]]]) -> Mapping[str, str]:
-    """:func:`causes` of failures, given as id and called operations, among failures that can have the effect.
+    """:func:`causes` of failures, given as id and called operations, among failures that can have such effects.
 
-    An operation that has another signature, or accepts too much, still computes right, and a wrong gradient changes no
-    value.
+    An operation with a wrong signature, or that accepts too much, still computes correctly, and a wrong gradient
+    changes no values.
 
         >>> causes_by_kind([("add-any-signature-0", []), ("exp-float32-value-0", ["add"])])
         {}
@@ -73,7 +74,7 @@ def causes_by_kind(failed: Iterable[tuple[str, Iterable[str]]]) -> Mapping[str, 
 
 
 def causes(failed: Iterable[tuple[str, str, Iterable[str]]]) -> Mapping[str, str]:
-    """For each failure, given as id, operation and the operations called: the other operation that probably caused it.
+    """The operation that probably caused each failure, given as id, operation and the operations called.
 
     An operation fails by itself if one of its failures called no other failing operation. The remaining failures that
     called such an operation are attributed to the one that most failures called.

@@ -46,14 +46,14 @@ def check_backend(
     """Run the checks of a backend and return a report.
 
     ``backend`` is a backend, an expression such as ``"autodiff(numpy)"``, or ``"module:factory"``. With ``jobs`` of 1
-    or more, checks run in as many worker processes (``backend`` is then one of the two strings, or can be pickled): a
+    or more, checks run in that many worker processes (``backend`` must then be one of the two strings, or picklable): a
     check that crashes, or takes longer than ``timeout`` seconds, fails without affecting others. ``memory`` limits the
-    gigabytes of each worker, if the system supports it and the backend computes on the CPU. Without ``jobs`` checks run
-    in this process, where ``timeout`` is enforced only on the main thread of a POSIX system, if nothing else uses its
-    timer (SIGALRM), and only for code that returns to Python now and then.
+    gigabytes of each worker, if the system supports it and the backend computes on the CPU. Without ``jobs``, checks
+    run in this process, where ``timeout`` is enforced only on the main thread of a POSIX system, if nothing else uses
+    its timer (SIGALRM), and only for code that returns to Python regularly.
 
-    ``expected_failures`` gives reasons for ids (or patterns with ``*`` for anything) of checks that may fail. They are
-    strict: the run fails if such a check passes, or if the backend has no check with this id.
+    ``expected_failures`` maps ids (or patterns, in which ``*`` matches anything) of checks that may fail to reasons.
+    They are strict: the run fails if such a check passes, or if no check of the backend matches.
 
     Raises :class:`ArgumentError` or another error of backburn for a backend, operation, kind or id that does not exist.
 
@@ -121,7 +121,7 @@ def prepare(backend: Any, options: Mapping[str, Any], expected: list[str]) -> tu
 
 
 def _checks_named_in(patterns: Iterable[str], backend: Any) -> Iterator[Check]:
-    """The checks of the operations that ids or patterns begin with, and those of the whole backend."""
+    """The checks of the operations at the beginning of ids or patterns, and those of the whole backend."""
     beginnings = {pattern.partition("-")[0].partition("*") for pattern in patterns}
     named = {name for name, star, _ in beginnings if not star}
     prefixes = tuple(name for name, star, _ in beginnings if star)
@@ -174,10 +174,10 @@ def _calls_of(check: Check) -> set[str]:
 
 
 def describe_failure(failure: BaseException) -> str:
-    """An exception in words: the message of an assertion, or class and message."""
+    """An exception as text: the message of an assertion, or class and message."""
     try:
         words = " ".join(str(failure).split())
-    except Exception as error:  # the exception of a backend may be as broken as the backend
+    except Exception as error:  # a backend's exception may be broken, too
         words = f"with a message that raises {type(error).__name__}"
     if isinstance(failure, OutOfTime):
         return words
@@ -204,7 +204,7 @@ def parametrize_with_checks(
     timeout: float = 60.0,
     **filters: Iterable[str],
 ) -> Any:
-    """A pytest decorator that runs a test once for each check of ``backend``, with the check's id as the test's.
+    """A pytest decorator that runs a test once per check of ``backend``, with the check's id as parameter id.
 
     Expected failures become strict ``xfail`` marks with their reasons. The test takes an argument ``check``::
 
@@ -212,8 +212,9 @@ def parametrize_with_checks(
         def test_conformance(check):
             check()
 
-    A check that takes longer than ``timeout`` seconds fails, where :func:`check_backend` could tell in its process; a
-    time limit of pytest's own has precedence. Raises :class:`ArgumentError` for an expected failure that no check has.
+    A check that takes longer than ``timeout`` seconds fails, under the conditions of :func:`check_backend` without
+    ``jobs``; a time limit of pytest has precedence. Raises :class:`ArgumentError` for an expected failure that matches
+    no check.
     """
     import pytest
 

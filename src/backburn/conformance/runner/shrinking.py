@@ -1,4 +1,4 @@
-"""The smallest input on which a check fails, in words that can be typed."""
+"""The smallest input on which a check fails, as code."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SHOWN = 40
 def smallest_failing(check: Check, seconds: float | None = None) -> str:
     """The call with the fewest elements for which ``check`` still fails; ``""`` if it does not call a sample.
 
-    The search repeats the failed check: if the repetition fails in another way, or takes longer than ``seconds``, the
-    result is the original call.
+    The search repeats the failed check. If the search itself fails, or takes longer than ``seconds``, the result is the
+    original call.
     """
     if check.sample is NO_SAMPLE:
         return ""
@@ -98,12 +98,12 @@ def _fails(check: Check) -> bool:
     except AssertionError as error:
         return bool(str(error))
     except Exception:
-        return False  # another call, which is wrong for another reason
+        return False  # the other call fails for another reason
     return False
 
 
 def call_text(name: str, operands: list[Any], attributes: dict[str, Any]) -> str:
-    """A call of an operation, much as it would be typed.
+    """A call of an operation as code.
 
     >>> call_text("add", [np.array([1.0, 2.0]), 2.0], {})
     'k.add(array([1., 2.], dtype=float64), 2.0)'

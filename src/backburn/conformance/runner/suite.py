@@ -43,9 +43,9 @@ def checks(
     """Every check of ``backend``, in the order of the operation table, for all or some operations, dtypes and kinds.
 
     If ``backend`` differentiates, its own gradients are checked, otherwise those of ``Autodiff`` around it. With
-    ``quick`` there are at most 600, spread over all operations and kinds, the same in every run, among them those of
-    the backend's own declarations, and none with large operands. With ``large`` there are more of these, of up to
-    2 ** 24 elements. A backend that computes no values may name the kinds of check that apply to it in an
+    ``quick`` there are at most 600 checks, spread over all operations and kinds, the same in every run; they include
+    those of the backend's declarations, and none with large operands. With ``large`` there are more of the latter, with
+    up to 2 ** 24 elements. A backend that computes no values may list the kinds of check that apply to it in an
     attribute ``conformance_kinds``; its reports say so.
 
     Raises :class:`ArgumentError` for an operation, dtype or kind that does not exist.
@@ -81,7 +81,7 @@ def _known(what: str, names: Collection[str] | None, known: Collection[str]) -> 
 
 
 def _all(backend: Any, ops: set[str] | None, kinds: set[str] | None, large: bool | None) -> Iterator[Check]:
-    """The checks of some operations and kinds, and others that cost nothing to make; none of large calls for None."""
+    """The checks of some operations and kinds, and others that are cheap to create; none of large calls for None."""
     for make in (member_checks, method_checks, capability_checks, round_trip_checks, random_checks, quantized_checks):
         yield from make(backend)
     for name, operation in OPERATIONS.items():
@@ -96,7 +96,7 @@ def _all(backend: Any, ops: set[str] | None, kinds: set[str] | None, large: bool
 
 
 Maker = Callable[[Any, Operation], Iterator[Check]]
-#: Functions that make the checks of one operation, by the kinds that they make.
+#: Functions that create the checks of one operation, by the kinds that they create.
 MAKERS: dict[tuple[str, ...], tuple[Maker, ...]] = {
     ("signature",): (signature_checks,),
     VALUE_KINDS: (value_checks,),
@@ -111,7 +111,7 @@ MAKERS: dict[tuple[str, ...], tuple[Maker, ...]] = {
 
 
 def _quick(found: list[Check]) -> list[Check]:
-    """At most :data:`QUICK_CHECKS`: protocols, a value and a gradient of each operation, then each kind in rotation."""
+    """At most :data:`QUICK_CHECKS`: protocols, a value and a gradient per operation, then each kind in rotation."""
     shapes: dict[str, set[Any]] = {}
     few = []
     for check in found:
@@ -128,7 +128,7 @@ def _quick(found: list[Check]) -> list[Check]:
                 seen.add(check.operation)
                 selected[check.id] = check
     selected = dict(list(selected.items())[:QUICK_CHECKS])
-    # The checks of each kind in an order that mixes the operations and is the same in every run.
+    # The checks of each kind, in a deterministic order that mixes the operations.
     waiting = {
         kind: sorted((c for c in few if c.kind == kind and c.id not in selected), key=lambda c: -c.seed)
         for kind in KINDS

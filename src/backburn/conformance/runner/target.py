@@ -17,18 +17,18 @@ from backburn.conformance.checks.whole_backend import missing_operations
 from backburn.hints.arguments import plain
 from backburn.ops.table import OPERATIONS, Operation
 
-#: Prefix of a pickled backend; expressions never begin with it.
+#: The prefix of a pickled backend; no expression begins with it.
 PICKLED = "pickle "
 
-#: The required members of a backend besides operations.
+#: The required members of a backend other than operations.
 PROPERTIES = ("spec", "device", "capabilities", "dtype")
 
 
 def load_target(target: str) -> Any:
     """The backend that ``target`` names: an expression such as ``"autodiff(numpy)"``, or ``"package.module:factory"``.
 
-    The factory is a class, a function without arguments, or a backend itself. Raises an error of backburn for anything
-    that cannot be used, with the missing required operations, if any.
+    The factory is a class, a function without arguments, or a backend. Raises an error of backburn for anything that
+    cannot be used, with the missing required operations, if any.
 
         >>> load_target("backburn_numpy:NumpyBackend")
         <backend numpy>
@@ -42,12 +42,12 @@ def load_target(target: str) -> Any:
 
 
 def name_of(backend: Any) -> str:
-    """The string that was given, or the spec of a backend."""
+    """The given string, or the spec of a backend."""
     return backend if isinstance(backend, str) else str(getattr(backend, "spec", backend))
 
 
 def has_name(backend: Any) -> bool:
-    """Whether :func:`name_of` is enough to make the backend in another process."""
+    """Whether :func:`name_of` suffices to load the backend in another process."""
     try:
         return isinstance(backend, str) or load_backend(name_of(backend)) == backend
     except BackburnError:
@@ -55,12 +55,12 @@ def has_name(backend: Any) -> bool:
 
 
 def resolve_backend(backend: Any) -> Any:
-    """A usable backend, from its name or itself."""
+    """A usable backend, from its name or the object."""
     return load_target(backend) if isinstance(backend, str) else check_usable(backend, name_of(backend))
 
 
 def serialize(backend: Any) -> str:
-    """The text from which :func:`deserialize` makes the backend in another process: its name, or a pickle.
+    """The text from which :func:`deserialize` loads the backend in another process: its name, or a pickle.
 
     Raises :class:`ArgumentError` for a backend that cannot be pickled.
     """
@@ -70,13 +70,13 @@ def serialize(backend: Any) -> str:
         return PICKLED + base64.b64encode(pickle.dumps(backend)).decode()
     except Exception as cause:
         raise ArgumentError(
-            f"worker processes make the backend anew, and {name_of(backend)} cannot be pickled ({cause}): "
+            f"worker processes load the backend again, and {name_of(backend)} cannot be pickled ({cause}): "
             "pass its spec or 'module:factory' with jobs"
         ) from cause
 
 
 def deserialize(sent: str) -> Any:
-    """The backend from the result of :func:`serialize`; only for data written by this program's parent process."""
+    """The backend from the result of :func:`serialize`; only for data from this program's parent process."""
     if not sent.startswith(PICKLED):
         return load_target(sent)
     return resolve_backend(pickle.loads(base64.b64decode(sent.removeprefix(PICKLED))))
@@ -91,15 +91,15 @@ def _make(target: str, module: str, attribute: str) -> Any:
     except BackburnError:
         raise
     except Exception as cause:
-        what = "could not be imported" if isinstance(cause, ImportError) else "could not be made"
+        what = "could not be imported" if isinstance(cause, ImportError) else "could not be created"
         raise BackendUnavailableError(f"{target}: {what} ({type(cause).__name__}: {cause})") from cause
 
 
 def check_usable(backend: Any, target: str) -> Any:
-    """``backend``, if it has every required member and says in which dtypes; else an :class:`ArgumentError`."""
+    """``backend``, if it has every required member and valid capabilities; raises :class:`ArgumentError` otherwise."""
     if isinstance(backend, type):
         name = backend.__name__
-        raise ArgumentError(f"{name} is the class of a backend, and not a backend: pass an object of it, {name}()")
+        raise ArgumentError(f"{name} is the class of a backend, and not a backend: pass an instance, {name}()")
     kind = type(backend)
     lacking = (
         missing_operations(backend)
@@ -114,20 +114,20 @@ def check_usable(backend: Any, target: str) -> Any:
         raise ArgumentError("\n".join(lines))
     if not is_backend(backend):
         raise ArgumentError(f"{target} made {kind.__name__}, which is not a backend: {lacking_members(backend)}")
-    declared = backend.capabilities  # which checks there are follows from it
+    declared = backend.capabilities  # it determines the checks
     if not isinstance(declared, Capabilities):
         raise ArgumentError(f"{target}: capabilities is a Capabilities, not {type(declared).__name__}")
     for dtype in declared.dtypes:
         if not isinstance(dtype, DType):
             raise ArgumentError(
-                f"{target}: capabilities maps dtypes of backburn to uses, and {dtype!r} is none: as_dtype('float32') is"
+                f"{target}: the keys of capabilities are dtypes such as as_dtype('float32'), not {dtype!r}"
             )
     check_autodiff_backend(backend)
     return backend
 
 
 def signature(operation: Operation) -> str:
-    """The name and parameters of an operation, as its implementation has them.
+    """The name and parameters of an operation, as an implementation declares them.
 
     >>> signature(OPERATIONS["sum"])
     'sum(x, /, axis, keepdims=False)'

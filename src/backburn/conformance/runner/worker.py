@@ -1,4 +1,4 @@
-"""The program of a worker process: creates the checks of a backend, and runs those that it is asked for."""
+"""The program of a worker process: creates the checks of a backend, and runs those that are requested."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 import warnings
 from typing import IO, Any
 
-#: Seconds that the device may take to finish its work.
+#: Seconds that the device may take to finish.
 WAITING = 5.0
-#: The number of threads among which backends share large operands; small ones are computed by one.
+#: The number of threads for large operands; small ones are computed by one.
 SHARED = 2
 
 
 def main() -> None:
-    """Read the task and then ids from standard input, one per line, and answer each with a line of JSON."""
+    """Read the task and then ids from standard input, one per line; answer each with a line of JSON."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a backend prints must not come between the answers
+    os.dup2(2, 1)  # a backend's output must not mix with the answers
     order = json.loads(sys.stdin.readline())
     if order["folder"] is not None:
         sys.path.append(order["folder"])
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def limit_memory(gigabytes: float) -> None:
-    """Let allocations beyond this address space fail in this process; raises if the system sets no such limit."""
+    """Limit the address space of this process. Raises :class:`ArgumentError` if the system does not support that."""
     from backburn.base.errors import ArgumentError
 
     size = int(gigabytes * 2**30)
@@ -34,7 +34,7 @@ def limit_memory(gigabytes: float) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    except (ImportError, ValueError, OSError) as cause:  # on Windows; on macOS; beyond the limit that is set
+    except (ImportError, ValueError, OSError) as cause:  # on Windows; on macOS; above the hard limit
         raise ArgumentError(f"memory cannot be limited to {gigabytes:g} GB on this system: {cause}") from cause
 
 
@@ -71,11 +71,11 @@ def _serve(order: dict[str, Any], answers: IO[str]) -> None:
 
 
 def is_lost(backend: Any) -> bool:
-    """Whether the device fails every call, as a CUDA device does in a process after an illegal access."""
+    """Whether the device fails every call, as a CUDA device does after an illegal access."""
     from backburn.base.errors import DeviceError, DeviceMemoryError
     from backburn.conformance.checks.timeout import time_limit
 
-    for _ in range(2):  # what earlier work has done wrong is reported once
+    for _ in range(2):  # errors of earlier work are reported once
         try:
             with time_limit(WAITING):
                 backend.synchronize()

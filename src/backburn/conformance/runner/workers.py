@@ -1,9 +1,9 @@
-"""Worker processes: a check that crashes or hangs takes nothing else with it.
+"""Worker processes: a check that crashes or hangs does not affect others.
 
 A worker is a separate Python process, ``python -P -m backburn.conformance.runner.worker``, which reads one id per line
-and answers with one line of JSON. Its path is its parent's, on which the current folder comes last, if it is there at
-all, so that a file in it hides no library. The parent never loads the backend. A worker that dies or does not answer in
-time is replaced, and so is one whose device has failed for good, since all further checks would fail.
+and answers with one line of JSON. Its import path is the parent's, with the current folder moved to the end, if it is
+on the path, so that a file in it hides no library. The parent never loads the backend. A worker that dies or does not
+answer in time is replaced, and so is one whose device has failed permanently, since all further checks would fail.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from backburn.base import errors
 from backburn.base.errors import BackburnError, BackendUnavailableError
 from backburn.conformance.runner.target import name_of, serialize
 
-#: Seconds within which a worker must have loaded the backend; longer where checks may take longer.
+#: Seconds within which a worker must load the backend; more if checks may take longer.
 LOADING = 120.0
 
-#: Checks compute with small tensors, and threads of BLAS that wait would only take processors from other workers.
+#: Checks compute with small tensors, and waiting BLAS threads would only take processors from other workers.
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}
 
 
 def _is_here(place: str) -> bool:
-    """Whether a place on the path is the current folder, which may have been deleted."""
+    """Whether an entry of the path is the current folder, which may have been deleted."""
     try:
         return os.path.samefile(place, os.curdir)
     except OSError:
@@ -46,7 +46,7 @@ class Worker:
     """One worker process: send it a line, and wait for the answer."""
 
     def __init__(self, order: Mapping[str, Any], timeout: float) -> None:
-        """Start it, and let it load the backend and create the checks; raises the error of backburn that it reports."""
+        """Start it, and let it load the backend and create the checks. Raises the error that it reports."""
         path = os.pathsep.join(place for place in sys.path if place and not _is_here(place))
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._process = subprocess.Popen(
@@ -68,7 +68,7 @@ class Worker:
             raise
 
     def ask(self, question: Any, timeout: float) -> dict[str, Any]:
-        """The answer to a question; raises :class:`WorkerError` if there is none in time."""
+        """The answer to a question. Raises :class:`WorkerError` if there is none in time."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -90,7 +90,7 @@ class Worker:
             if stream is not None:
                 try:
                     stream.close()
-                except OSError:  # what could not be written is for nobody any more
+                except OSError:  # nobody reads the unwritten rest
                     continue
 
     def _listen(self) -> None:
@@ -122,7 +122,7 @@ def run_in_workers(
     progress: Callable[[Mapping[str, Any], int, int], None],
     memory: float | None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Run the checks of ``backend`` in ``jobs`` processes: the header of the report, and the outcomes in order."""
+    """Run the checks of ``backend`` in ``jobs`` processes. Returns parts of the report, and the outcomes in order."""
     plain = {n: sorted(v) if isinstance(v, (set, frozenset, tuple, list)) else v for n, v in options.items()}
     order = {
         "target": name_of(backend), "sent": serialize(backend), "options": plain, "expected": expected,

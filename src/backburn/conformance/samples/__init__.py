@@ -1,4 +1,4 @@
-"""Samples: for each operation, a float64 reference and the calls to try; one module for each family of operations."""
+"""Samples: for each operation, a float64 reference and the calls to try; one module per family of operations."""
 
 import importlib
 import pkgutil

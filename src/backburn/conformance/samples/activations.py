@@ -30,7 +30,7 @@ def kinks(at: tuple[float, ...], slopes: tuple[float, ...], **attributes: Any) -
 
 
 def slope_of_tanh(grad: Any, x: Any, note: str = "") -> Sample:
-    """A point and the value of tanh there, through which all derivatives of the slope follow."""
+    """A point and the value of tanh there, from which all derivatives of the slope follow."""
     y = np.asarray(np.tanh(x))
     slope = 4.0 * sigmoid(2.0 * x) * sigmoid(-2.0 * x)
     return case(grad, x, y, smooth=0, gradients=(slope, None, -2.0 * grad * y), note=note)

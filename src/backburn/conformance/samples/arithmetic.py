@@ -9,7 +9,7 @@ from backburn.conformance.samples.table import INF, NAN, Array, Sample, case, in
 EDGES = np.array([0.0, -0.0, 1.0, -2.5, INF, -INF, NAN])
 SMALL_INTS = np.array([-128, -7, -1, 0, 1, 7, 127], np.int8)
 BYTES = np.array([0, 1, 7, 200, 255], np.uint8)
-#: Integers whose squares and sums float64 does not hold.
+#: Integers whose squares and sums float64 cannot hold.
 WIDE = np.array([2**31 + 1, -(2**40) - 3])
 
 FLOAT_BROADCASTS = (
@@ -34,7 +34,7 @@ AT_EDGES = case(EDGES[:, None], EDGES, smooth=0, note="zeros, infinities and NaN
 
 
 def ties(first: float, second: float) -> tuple[Sample, ...]:
-    """A sample in which the operands lose, tie and win, with the gradients of the operand that wins by ``first``."""
+    """Samples in which ``x`` is smaller, equal and larger; it gets the gradient ``first`` if larger, half for a tie."""
     x, y = np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 2.0])
     grad_x = np.array([1.0 - first, 0.5, first])
     return (

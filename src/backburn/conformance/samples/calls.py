@@ -12,15 +12,15 @@ from backburn.base.dtypes import DTYPES, ComplexDType, DType, QuantizedDType, as
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, SampleSet, Stored
 from backburn.ops.table import OPERATIONS, Operation
 
-#: Int operands that point to places or name classes, whose dtype is not the dtype of the computation.
+#: Int operands that are indices or class labels, whose dtype is not the dtype of the computation.
 POINTERS = frozenset({"indices", "labels"})
 
 
-# ---- operands, among which there may be lists ----
+# ---- operands, some of which may be lists ----
 
 
 def map_operands(operands: Any, change: Callable[[Any], Any], kind: type | tuple[type, ...] = np.ndarray) -> list[Any]:
-    """The operands, with those of ``kind`` passed through ``change``, in lists too."""
+    """The operands, with ``change`` applied to those of ``kind``, also in lists."""
 
     def one(operand: Any) -> Any:
         return change(operand) if isinstance(operand, kind) else operand
@@ -29,7 +29,7 @@ def map_operands(operands: Any, change: Callable[[Any], Any], kind: type | tuple
 
 
 def flatten(operands: Iterable[Any]) -> list[Any]:
-    """The operands one after the other, those in lists too."""
+    """All operands, with lists flattened."""
     return [o for operand in operands for o in (operand if isinstance(operand, list) else [operand])]
 
 
@@ -49,12 +49,12 @@ def is_inexact(operand: Any) -> bool:
 
 
 def leaves(sample: Sample) -> list[Array]:
-    """The float arrays of a sample, those in lists too, in order."""
+    """The float arrays of a sample in order, including those in lists."""
     return [a for a in host_arrays(sample) if is_float(a)]
 
 
 def arrays(sample: Sample, dtype: str) -> list[Any]:
-    """The operands of a sample, with float arrays in ``dtype``; for a complex one in that of its parts."""
+    """The operands of a sample, with float arrays in ``dtype``, or in the dtype of its parts if it is complex."""
     wanted = as_dtype(dtype)
     floats = wanted.part if isinstance(wanted, ComplexDType) else wanted
 
@@ -63,28 +63,28 @@ def arrays(sample: Sample, dtype: str) -> list[Any]:
             return array.astype(wanted.dtype)
         return array.astype(floats.dtype) if is_float(array) else array
 
-    with np.errstate(over="ignore"):  # a sample may leave the range of a narrow dtype
+    with np.errstate(over="ignore"):  # a sample may exceed the range of a narrow dtype
         return map_operands(sample.operands, one)
 
 
 def as_float64(array: Array) -> Array:
-    """Floats in float64, and complex numbers in complex128: NumPy does not recognise NaN in bfloat16."""
+    """Floats in float64 and complex numbers in complex128, since NumPy does not recognize NaN in bfloat16."""
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     return array if array.dtype.kind in "iub" else array.astype(np.float64)
 
 
 def dtype_of(operand: Any) -> DType | None:
-    """The dtype of a host operand as a primitive; None for a number and for what is absent."""
+    """The dtype of a host operand as a primitive; None for numbers and absent operands."""
     if isinstance(operand, Stored):
         return operand.scheme
     return as_dtype(operand.dtype) if isinstance(operand, np.ndarray) else None
 
 
 def operands_of(name: str, sample: Sample, dtype: str) -> list[Any]:
-    """The operands of ``sample`` as host arrays, in ``dtype``: its floats, or where it has none its int64 arrays.
+    """The operands of ``sample`` as host arrays, with its floats, or for an int dtype its int64 arrays, in ``dtype``.
 
-    Of a complex dtype: its complex numbers, and its floats in the dtype of the parts.
+    For a complex dtype, complex numbers are in ``dtype``, and floats in the dtype of its parts.
     """
     wanted = DTYPES.get(dtype)
     operands = arrays(sample, dtype if wanted is not None and wanted.has_gradient else "float64")
@@ -110,25 +110,25 @@ def store_quantized(k: Any, operands: list[Any]) -> list[Any]:
 
 
 def to_primitives(backend: Any, operands: list[Any]) -> list[Any]:
-    """Host operands as primitives of a backend, which the samples' float arrays enter untracked."""
+    """Host operands as primitives of a backend; floats are untracked."""
     return store_quantized(backend, map_operands(operands, backend.from_numpy))
 
 
 # ---- indices ----
 
-#: The length of the axis that an operation's indices point into, unless it is the axis ``axis`` of ``x``.
+#: The length of the axis that an operation's indices refer to, unless it is ``axis`` of ``x``.
 _LENGTHS: dict[str, Callable[[list[Any], dict[str, Any]], int]] = {
     "take_along_axis_backward": lambda o, a: int(a["shape"][a["axis"]]),
     "take_backward": lambda o, a: int(a["length"]),
     "gather_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
     "scatter_nd": lambda o, a: int(o[0].shape[o[1].shape[-1] - 1]),
 }
-#: Operations whose indices hold, along their last axis, a place on each of several axes.
+#: Operations whose indices hold, along their last axis, an index into each of several axes.
 PLACES = ("gather_nd", "scatter_nd")
 
 
 def indexed_length(name: str, operands: list[Any], attributes: dict[str, Any]) -> int:
-    """The length of the axis that the indices or labels among the operands point into."""
+    """The length of the axis that the indices or labels among the operands refer to."""
     operation = OPERATIONS[name]
     attributes = {**operation.attributes, **attributes}
     if name in _LENGTHS:
@@ -142,7 +142,7 @@ def indexed_length(name: str, operands: list[Any], attributes: dict[str, Any]) -
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """The outputs of an operation, also where there is one."""
+    """The outputs of an operation as a tuple, also for a single one."""
     return value if isinstance(value, tuple) else (value,)
 
 
@@ -152,7 +152,7 @@ def call(backend: Any, name: str, operands: list[Any], attributes: dict[str, Any
 
 
 def to_host(backend: Any, name: str, results: tuple[Any, ...]) -> list[Array]:
-    """The outputs as host arrays; some operations hand them to the host by themselves."""
+    """The outputs as host arrays; some operations return such arrays."""
     if OPERATIONS[name].results == ("host",):
         return [np.asarray(r) for r in results]
     return [np.asarray(backend.to_numpy(r)) for r in results]
@@ -165,14 +165,14 @@ def run_sample(backend: Any, name: str, sample: Sample, dtype: str) -> list[Arra
 
 
 def expected_of(samples: SampleSet, sample: Sample, operands: list[Any]) -> tuple[Any, ...]:
-    """The reference in float64, for the values that the operands have in their dtype."""
+    """The results of the reference in float64, for the values of the operands in their dtype."""
     inputs = map_operands(map_operands(operands, as_float64), lambda s: s.values, Stored)
     with np.errstate(all="ignore"):
         return tuple(np.asarray(r) for r in as_tuple(samples.reference(*inputs, **sample.attributes)))
 
 
 def same_bits(first: Array, second: Array) -> bool:
-    """Whether two arrays have one shape and dtype and the same values, NaN and the sign of zero included."""
+    """Whether two arrays have the same shape, dtype and values, including NaN and the sign of zero."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if first.dtype.kind == "c":
@@ -187,7 +187,7 @@ def same_bits(first: Array, second: Array) -> bool:
 
 
 def main_dtype(name: str, sample: Sample) -> str:
-    """The dtype that names a call without floats: that of its first value, of its attribute, or of its result."""
+    """The dtype that identifies a call without floats: that of its first value, its attribute, or its result."""
     like = OPERATIONS[name].like or OPERATIONS[name].operands
     named = zip(OPERATIONS[name].operands, sample.operands, strict=False)
     values = [a for n, o in named if n in like for a in flatten([o]) if isinstance(a, np.ndarray)]
@@ -210,9 +210,9 @@ def can_store(base: Any, scheme: QuantizedDType) -> bool:
 
 
 def dtypes_of(name: str, sample: Sample, backend: Any) -> list[str]:
-    """The dtypes in which a sample can be tried on a backend: none where it lacks another dtype of the sample.
+    """The dtypes in which a sample can be tried on a backend; none if the backend lacks another dtype of the sample.
 
-    Floats are tried in each float dtype of the operation; what works in float16 must in bfloat16, if the host has it.
+    Floats are tried in each float dtype of the operation, and with float16 also in bfloat16, if the host has it.
     """
     capabilities = backend.capabilities
     attribute = sample.attributes.get("dtype", OPERATIONS[name].attributes.get("dtype"))
@@ -246,14 +246,14 @@ def complex_dtypes(backend: Any) -> list[str]:
 def promised_dtypes(
     operation: Operation, operands: list[Any], attributes: dict[str, Any], outputs: int
 ) -> tuple[DType | None, ...]:
-    """The dtypes of the outputs, by the table; ``outputs`` is their number where the table leaves it open."""
+    """The dtypes of the outputs, by the table; ``outputs`` is their number if the table leaves it open."""
     first = [o[0] if isinstance(o, list) and o else o for o in operands]
     known = [dtype_of(o) for o in first]
     return operation.dtypes(dict(zip(operation.operands, known, strict=False)), attributes, outputs)
 
 
 def promised_shapes(operation: Operation, operands: list[Any], attributes: dict[str, Any]) -> tuple[Any, ...] | None:
-    """The shapes of the outputs, by the shape rule; None where data decide. Raises what the rule raises."""
+    """The shapes of the outputs, by the shape rule; None if they depend on values. Raises what the rule raises."""
     promised = operation.result_shape(operands, attributes)
     if promised is None:
         return None

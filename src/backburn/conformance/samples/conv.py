@@ -13,7 +13,7 @@ Array = Any
 
 
 def places(offset: Any, counts: Any, stride: Any, dilation: Any) -> tuple[slice, ...]:
-    """The index of element ``offset`` of all windows."""
+    """The slices that select element ``offset`` of all windows."""
     return tuple(
         slice(o * d, o * d + (n - 1) * s + 1, s) for o, n, s, d in zip(offset, counts, stride, dilation, strict=True)
     )
@@ -27,7 +27,7 @@ def padded_counts(x: Array, size: Any, stride: Any, padding: Any, dilation: Any)
 
 
 def grouped(weight: Array, groups: int) -> Array:
-    """A weight (outputs, inputs, ...) with zeros where a group does not see an input."""
+    """A weight (outputs, inputs, ...) with zeros for inputs of other groups."""
     outputs, inputs = weight.shape[0], weight.shape[1]
     full = np.zeros((outputs, inputs * groups, *weight.shape[2:]), weight.dtype)
     for g, part in enumerate(np.split(weight, groups)):
@@ -60,7 +60,7 @@ def conv_transpose(
     dilation: Any,
     groups: int,
 ) -> Array:
-    """The reference of ``conv_transpose``: every place adds a window."""
+    """The reference of ``conv_transpose``: every input element adds a window."""
     full, size = grouped(weight, groups), weight.shape[2:]
     given = x.shape[2:]
     sizes = zip(given, stride, dilation, size, output_padding, strict=True)

@@ -1,4 +1,4 @@
-"""Samples: making tensors, and changing their dtype."""
+"""Samples: creating tensors, and changing their dtype."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ CONDITION = "errors grow with the condition of a matrix"
 
 
 def matrix(*shape: int, seed: int = 0) -> Array:
-    """Well conditioned matrices, whose singular values, and eigenvalues where square, are apart."""
+    """Well-conditioned matrices with well-separated singular values, and eigenvalues if square."""
     n, m = shape[-2:]
     return 0.4 * real(*shape, seed=seed) + np.eye(n, m) * np.arange(2.0, 2.0 + m)
 
 
 def definite(*shape: int) -> Array:
-    """Matrices that are not symmetric, and whose symmetric part is positive definite."""
+    """Matrices that are not symmetric, but whose symmetric part is positive definite."""
     x = matrix(*shape)
     return x @ np.matrix_transpose(x) * 0.3 + 0.1 * real(*shape, seed=1)
 
@@ -35,7 +35,7 @@ def adjoint(x: Array) -> Array:
 
 
 def column_signs(vectors: Array) -> Array:
-    """What makes, in each column, the first element of at least three tenths of the largest positive."""
+    """Factors that make, in each column, the first element of at least 0.3 times the largest one's size positive."""
     result = np.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), vectors.dtype)
     if 0 in vectors.shape:
         return result
@@ -99,7 +99,7 @@ samples(
 
 
 def qr(x: Array, complete: bool = False) -> tuple[Array, Array]:
-    """NumPy's decomposition, with a diagonal of R that is not negative."""
+    """NumPy's decomposition, with a non-negative diagonal of R."""
     q, r = np.linalg.qr(x, mode="complete" if complete else "reduced")
     inner = min(x.shape[-2:])
     signs = column_signs(q)
@@ -129,7 +129,7 @@ samples(
 
 
 def svd(x: Array, full: bool = False) -> tuple[Array, Array, Array]:
-    """NumPy's decomposition, with the signs of the left vectors."""
+    """NumPy's decomposition, with signs determined by the left vectors."""
     u, s, vh = np.linalg.svd(x, full_matrices=full)
     left, inner = column_signs(u), s.shape[-1]
     right = np.concat([left[..., :inner], column_signs(adjoint(vh))[..., inner:]], axis=-1)
@@ -176,7 +176,7 @@ samples(
 
 
 def eig(x: Array) -> tuple[Array, Array]:
-    """NumPy's decomposition, with the phases and in the order of the contract."""
+    """NumPy's decomposition, with phases and order of the contract."""
     values, vectors = np.linalg.eig(x)
     order = np.lexsort((np.imag(values), np.real(values)), axis=-1)
     vectors = np.take_along_axis(vectors, order[..., None, :], -1)
@@ -288,7 +288,7 @@ def det(x: Array) -> Array:
 
 
 def cofactors(x: Array) -> Array:
-    """The signed determinants of the matrix without a row and a column."""
+    """The signed determinants of the matrix without one row and column."""
     n = x.shape[-1]
     result = np.zeros(x.shape, x.dtype)
     for i, j in np.ndindex(n, n):

@@ -1,4 +1,4 @@
-"""Samples: functions of each element."""
+"""Samples: element-wise functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unary(
     )
 
 
-#: Arguments at which ``exp(x) - 1`` and ``log(1 + x)``, computed as written, lose most of their digits.
+#: Arguments at which ``exp(x) - 1`` and ``log(1 + x)``, computed naively, lose most of their digits.
 DIGITS = case(np.array([1e-2, -1e-3, 1e-4, -1e-6]), smooth=0, note="near 0", relative=True)
 
 
@@ -253,7 +253,7 @@ unary(
 
 
 def apart(*shape: int) -> Array:
-    """Numbers of both signs, not near an integer."""
+    """Numbers of both signs that are not near an integer."""
     return np.floor(real(*shape, low=-4.0, high=6.0)) + real(*shape, low=0.25, high=0.75, seed=1)
 
 

@@ -18,11 +18,11 @@ def rfft(x: Array, axis: int) -> tuple[Array, Array]:
 
 
 def irfft(real: Array, imag: Array, length: int, axis: int) -> Array:
-    """By the definition; frequencies that stand for two count twice."""
+    """By the definition; frequencies that represent two conjugates count twice."""
     angles = 2 * math.pi * (np.outer(np.arange(length), np.arange(length // 2 + 1)) % length) / length
     both = np.where(np.arange(length // 2 + 1) * 2 % length == 0, 1.0, 2.0) / length
     re, im = np.moveaxis(real, axis, -1), np.moveaxis(imag, axis, -1)
-    # A sine that is 0 only to rounding would read what is not read.
+    # A sine that is 0 only up to rounding would use imaginary parts that must be ignored.
     sine = np.where(both * length == 1, 0.0, np.sin(angles))
     return np.moveaxis(re * both @ np.cos(angles).T - im * both @ sine.T, -1, axis)
 

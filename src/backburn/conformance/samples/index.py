@@ -91,14 +91,14 @@ samples(
 )
 
 
-#: The new element from the old one and a value, by mode.
+#: The new element, from the old one and a value, by mode.
 COMBINE: dict[str, Any] = {
     "assign": lambda _, new: new, "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
 
 
 def scatter(x: Any, indices: Any, values: Any, axis: int, mode: str = "assign") -> Any:
-    """The reference of ``scatter`` and ``scatter_reduce``: one value after the other."""
+    """The reference of ``scatter`` and ``scatter_reduce``, value by value."""
     out = np.copy(x)
     for place in np.ndindex(indices.shape):
         target = (*place[:axis], int(indices[place]), *place[axis + 1 :])
@@ -250,7 +250,7 @@ def gather_nd(x: Any, indices: Any) -> Any:
 
 
 def scatter_nd(x: Any, indices: Any, values: Any, mode: str = "assign") -> Any:
-    """The reference of ``scatter_nd``: one entry after the other."""
+    """The reference of ``scatter_nd``, entry by entry."""
     out = np.copy(x)
     for place in np.ndindex(indices.shape[:-1]):
         target = tuple(indices[place])

@@ -25,7 +25,7 @@ INTS = (
     case(SMALL_INTS[:, None], SMALL_INTS),
     case(BYTES[:, None], BYTES),
 )
-#: Neighbours in 64 bits, which 32 do not tell apart.
+#: Neighbours in 64 bits that are equal in 32 bits.
 NEAR = (
     case(np.array([1.0, 1 + 2.0**-40, 1.0]), np.array([1.0, 1.0, 1 + 2.0**-40])),
     case(np.array([1, 2**53 + 1, 2**40, -(2**40)]), np.array([1, 2**53, 2**53 + 1, 2**40])),
@@ -47,9 +47,9 @@ samples("less_equal", np.less_equal, *FLOATS, *INTS, *NEAR)
 samples("greater", np.greater, *FLOATS, *INTS, *NEAR)
 samples("greater_equal", np.greater_equal, *FLOATS, *INTS, *NEAR)
 
-# ---- what a float is ----
+# ---- classes of floats ----
 
-#: Numbers that only 64 bits have.
+#: Numbers that only float64 can hold.
 FAR = np.array([1e300, -1e300, 1e-300, -1e-300])
 OF_ONE = (case(EDGES), case(real(2, 3)), case(real()), case(np.array(NAN)), case(real(0, 2)), case(FAR))
 samples("isnan", np.isnan, *OF_ONE)
@@ -85,7 +85,7 @@ samples(
     case(0.0, real(3)),
     case(real(), real(seed=1)),
     case(real(0, 3), real(1, 3, seed=1)),
-    # The largest finite number, the neighbour of an infinity, is another one in each dtype.
+    # The largest finite number, the neighbour of an infinity, differs between dtypes.
     case(EDGES[:4, None], EDGES, smooth=0),
     case(np.array([INF, -INF, NAN]), np.array([INF, -INF, 1.0]), smooth=0),
 )

@@ -13,7 +13,7 @@ def sgd(
     param: Array, grad: Array, velocity: Array | None = None, *, lr: float = 0.01, momentum: float = 0.0,
     nesterov: bool = False, weight_decay: float = 0.0, donate: bool = False,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The step as in its papers."""
+    """The step as in the papers."""
     g = grad + weight_decay * param
     v = g + momentum * (0.0 if velocity is None else velocity)
     return param - lr * (g + momentum * v if nesterov else v), v
@@ -23,7 +23,7 @@ def adam(
     param: Array, grad: Array, m: Array, v: Array, *, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
     eps: float = 1e-8, step: int = 1, weight_decay: float = 0.0, decoupled: bool = False, donate: bool = False,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """The step as in its papers, with the bias corrections as factors of the moments."""
+    """The step as in the papers, with the bias corrections as factors of the moments."""
     g = grad + (0.0 if decoupled else weight_decay) * param
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g * g
@@ -56,7 +56,7 @@ def adams(*lists: list[Array], **options: Any) -> tuple[Array, ...]:
 
 
 def lists(*tensors: tuple[Any, ...]) -> list[list[Array]]:
-    """A list of the first tensors, a list of the second ones, and so on."""
+    """Transposes tuples of tensors: a list of the first ones, a list of the second ones, and so on."""
     return [list(x) for x in zip(*tensors, strict=True)]
 
 

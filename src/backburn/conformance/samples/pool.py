@@ -12,7 +12,7 @@ from backburn.conformance.samples.table import INF, NAN, Array, case, real, samp
 
 
 def windows(x: Array, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> list[list[list[int]]]:
-    """Along each axis, the places that each window takes, those in the padding too."""
+    """The indices that each window covers along each axis, including those in the padding."""
     found = []
     for n, m, s, (before, after), d in zip(x.shape[2:], size, stride, padding, dilation, strict=True):
         room = n + before + after - d * (m - 1) - 1
@@ -23,7 +23,7 @@ def windows(x: Array, size: Any, stride: Any, padding: Any, dilation: Any, ceil_
 
 
 def by_window(x: Array, by_axis: Any, reduce: Any) -> Array:
-    """``reduce(values, places)`` of the elements of each window that are not padding, for each channel."""
+    """``reduce(values, indices)`` over the elements of each window that are not padding, per channel."""
     shape = (*x.shape[:2], *map(len, by_axis))
     out = np.zeros(shape)
     for place in np.ndindex(*shape):
@@ -144,7 +144,7 @@ samples(
 
 
 def adaptive(x: Array, size: Any) -> Any:
-    """Along each axis, the places that each window takes."""
+    """The indices that each window covers along each axis."""
     return [
         [list(range(math.floor(i * n / m), math.ceil((i + 1) * n / m))) for i in range(m)]
         for n, m in zip(x.shape[2:], size, strict=True)

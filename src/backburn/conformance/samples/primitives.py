@@ -13,7 +13,7 @@ from backburn.conformance.samples.table import case, real, samples, stored
 
 
 def quantized(x: NDArray[Any], dtype: Any = qint8) -> NDArray[Any]:
-    """Every element as the nearest multiple of the step, which is rounded to float32."""
+    """Every element rounded to the nearest multiple of the step, which is rounded to float32."""
     step = float(np.float32(np.max(np.abs(x), initial=0.0) / 127)) or 1.0
     return np.asarray(np.clip(np.rint(x / step), -127, 127) * step)
 
@@ -42,12 +42,12 @@ samples(
 
 
 def between(x: NDArray[Any], low: Any, high: Any, dtype: Any = qint8) -> NDArray[Any]:
-    """Every element as the nearest multiple of the step that a symmetric int8 range has, and at most its end."""
+    """Every element rounded to the nearest multiple of a symmetric int8 range's step, and clipped to the range."""
     step = np.float32(np.maximum(np.maximum(-low, high), 0.0) / 127).astype(np.float64)
     return np.asarray(np.clip(np.rint(x / step), -127, 127) * step)
 
 
-#: Values not halfway between two steps, in any dtype.
+#: Values that are not halfway between two steps in any dtype.
 RANGED = np.array([[0.3, -1.2, 2.6], [-127.2, 63.4, 126.7]])
 LOW, HIGH = np.array(-127.0), np.array(63.5)
 
@@ -70,9 +70,9 @@ samples(
 )
 
 
-# ---- quantized operands, by every scheme ----
+# ---- quantized operands ----
 
-#: A storage and mode each, with every granularity and dtype of steps among them.
+#: Every storage and mode, which together have every granularity and dtype of steps.
 SCHEMES = (
     "qint8_symmetric_tensor_float32", "qint8_symmetric_channel0_float16", "qint8_affine_block4_bfloat16",
     "quint8_affine_channel1_float32", "quint8_affine_block3_float16", "quint8_affine_tensor_bfloat16",

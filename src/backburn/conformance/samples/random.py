@@ -1,4 +1,4 @@
-"""Samples: random numbers, with a generator in plain Python integers to compare with."""
+"""Samples: random numbers, with a reference generator in plain Python integers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pair(key: int, number: int) -> int:
 
 
 def random_bits(key: int, offset: int, shape: Shape) -> Array:
-    """Words, as they come."""
+    """The words of the stream."""
     size = math.prod(shape)
     return np.array([word(key, offset + i) for i in range(size)], np.int64).reshape(shape)
 
@@ -71,7 +71,7 @@ def integers(key: int, offset: int, shape: Shape, low: int, high: int, dtype: DT
 
 
 def normal(key: int, offset: int, shape: Shape, dtype: DType) -> Array:
-    """The method of Box and Muller on numbers that are rounded as the contract says."""
+    """The method of Box and Muller, on numbers that are rounded as in the contract."""
     values: list[float] = []
     size = math.prod(shape)
     for j in range((size + 1) // 2):
@@ -93,26 +93,26 @@ def dropout(x: Array, key: int, offset: int, p: float) -> tuple[Array, Array]:
 
 
 def categorical(logits: Array, key: int, offset: int) -> Array:
-    """The index of the largest logit plus noise; right where no two are nearer than rounding reaches."""
+    """The index of the largest logit plus noise, correct if no two are closer than rounding errors."""
     size = logits.size
     u = np.array([(word(key, offset + i) + 0.5) * 2.0**-32 for i in range(size)]).reshape(logits.shape)
     return np.asarray(np.argmax(logits - np.log(-np.log1p(-u)), axis=-1))
 
 
 def gamma(alpha: Array, key: int, offset: int, log: bool = False, dtype: DType = float32) -> Array:
-    """The first of eight candidates that Marsaglia and Tsang's condition accepts, for one shape after another."""
+    """The first of eight candidates that Marsaglia and Tsang's condition accepts, for each shape parameter."""
     words = 2 if dtype is float64 else 1
     found = [_gamma(float(a), key, offset + 17 * words * i, words) for i, a in enumerate(alpha.ravel())]
     values = np.array([low if log else math.exp(low) for low in found]).reshape(alpha.shape)
     return np.where(alpha < 0, np.nan, values)
 
 
-@np.errstate(under="ignore")  # this module is also imported where NumPy was told to raise
+@np.errstate(under="ignore")  # this module may be imported where NumPy raises on underflow
 @partial(np.vectorize, otypes=[float])
 def gamma_slope(alpha: float, log_x: float) -> float:
     """The derivative of a gamma number's logarithm, from the series of the incomplete gamma function (DLMF 8.11.4).
 
-    ``x**alpha * exp(-x) / gamma(alpha)``, by which the density is left out, multiplies the sum of the ``terms``.
+    The terms omit the factor ``x**alpha * exp(-x) / gamma(alpha)``, since dividing by the density cancels it.
     """
     x, term, inverses, total, slope, n = math.exp(log_x), 1.0, 0.0, 0.0, 0.0, 0
     while term > 0.0:
@@ -144,7 +144,7 @@ def _gamma(alpha: float, key: int, offset: int, words: int) -> float:
 
 
 def poisson(rate: Array, key: int, offset: int) -> Array:
-    """A sum of probabilities, or the first of 16 candidates that are accepted, for one rate after another."""
+    """By inversion, or the first of 16 candidates that is accepted, for each rate."""
     values = [_poisson(float(r), key, offset + 32 * i) for i, r in enumerate(rate.ravel())]
     return np.array(values).reshape(rate.shape)
 
@@ -258,7 +258,7 @@ samples(
 
 
 def gamma_case(alpha: Array, key: int, offset: int, **options: Any) -> Sample:
-    """Gamma numbers with their derivative."""
+    """A case of gamma numbers with their derivative."""
     slopes = gamma_slope(alpha, gamma(alpha, key, offset, log=True))
     scale = 1.0 if options else gamma(alpha, key, offset)
     return case(alpha, smooth=0, gradients=(slopes * scale,), key=key, offset=offset, **options)

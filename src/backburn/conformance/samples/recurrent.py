@@ -81,7 +81,7 @@ def lstm_backward(
     g_cells: Array | None = None,
     g_gates: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The reference of ``lstm_backward``, the chain rule back through the steps."""
+    """The reference of ``lstm_backward``: the chain rule, backwards through the steps."""
     grad_projected, grad_hidden, grad_cell = np.zeros_like(gates), np.zeros_like(cell), np.zeros_like(cell)
     for t in reversed(range(len(gates))):
         i, f, g, o = np.split(gates[t], 4, 1)
@@ -97,7 +97,7 @@ def lstm_backward(
 
 
 def _backward(run: Sample, *wanted: bool) -> Sample:
-    """The gradient of a sample, with gradients of the wanted results."""
+    """The case for the backward operation of a sample, with gradients of the wanted results."""
     *_, state, weight, _ = run.operands
     results = lstm(*run.operands) if len(wanted) == 3 else gru(*run.operands)
     grads = [real(*y.shape, seed=2) if want else None for y, want in zip(results, wanted, strict=True)]
@@ -138,7 +138,7 @@ def gru_backward(
     g_hiddens: Array | None = None,
     g_gates: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """The reference of ``gru_backward``, the chain rule back through the steps."""
+    """The reference of ``gru_backward``: the chain rule, backwards through the steps."""
     grad_hidden, grad_projected, grad_products = np.zeros_like(hidden), [], []
     for t in reversed(range(len(gates))):
         before = hiddens[t - 1] if t else hidden

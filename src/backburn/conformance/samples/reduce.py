@@ -24,24 +24,24 @@ INTS = (
     case(integers(2, 3).astype(np.int8), axis=(0, 1), keepdims=True),
     case(integers(4, low=0, high=9).astype(np.uint8), axis=(0,)),
 )
-#: Integers that neither float64 nor 32 bits hold.
+#: Integers that neither float64 nor 32 bits can hold.
 WIDE = np.array([2**53, 2**53 + 1, -(2**53) - 3, 2**40 + 2**31 - 1, 2**31])
-#: Two of the largest integers but one wrap, in every dtype that the samples are moved to.
+#: Twice the largest integer but one wraps around, in every dtype that the samples are converted to.
 WRAPS = np.array([[2**63 - 2, 2**63 - 2, 5], [3, 2**63 - 2, 2**63 - 2]])
-#: Neighbours in 64 bits, which 32 do not tell apart.
+#: Neighbours in 64 bits that are equal in 32 bits.
 NEAR = np.array([1 + 2.0**-41, 1.0, 1 + 2.0**-40])
 TIES = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, -1.0]])
 SPECIAL = np.array([[1.0, NAN, 3.0], [-INF, 0.0, INF], [-INF, -INF, -INF], [1.0, 2.0, 3.0]])
-MANY = np.full((3, 5000), 0.1)  # more than 16 bits can add up one by one
+MANY = np.full((3, 5000), 0.1)  # more than sequential 16-bit sums can add up
 
 
 def like(function: Any) -> Any:
-    """A reduction of NumPy that keeps the dtype of integers."""
+    """A NumPy reduction that keeps the dtype of integers."""
     return lambda x, axis, keepdims=False: function(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
 
 
 def total(x: Array, axis: Any, keepdims: bool = False) -> Array:
-    """A sum in pairs, along whatever axes: NumPy's adds up rows one after another, and loses digits of many."""
+    """A pairwise sum along any axes, since NumPy adds rows sequentially, which loses digits if there are many."""
     kept = [a for a in range(x.ndim) if a not in axis]
     rows = np.ascontiguousarray(x.transpose(*kept, *axis)).reshape(*(x.shape[a] for a in kept), -1 if x.size else 0)
     result = np.asarray(rows.sum(axis=-1, dtype=x.dtype))
@@ -130,7 +130,7 @@ samples(
 
 
 def max_abs(x: Array, axis: tuple[int, ...], keepdims: bool = False) -> Array:
-    """The reference of ``max_abs``, by the next larger integers."""
+    """The reference of ``max_abs``, computed with Python's integers."""
     if x.dtype.kind != "i":
         return np.asarray(np.max(np.abs(x), axis=axis, keepdims=keepdims, initial=0))
     largest = np.max(np.abs(x.astype(object)), axis=axis, keepdims=keepdims, initial=0)
@@ -174,7 +174,7 @@ samples("argmin", np.argmin, *ONE_AXIS, *FIRST, case(-TIES, axis=1), *EXACT)
 
 
 def with_indices(find: Any) -> Any:
-    """Elements and indices as ``find`` (argmax or argmin) chooses them."""
+    """The elements and indices that ``find`` (argmax or argmin) chooses."""
 
     def reference(x: Array, axis: int, keepdims: bool = False) -> tuple[Array, Array]:
         index = find(x, axis=axis, keepdims=True)
@@ -217,7 +217,7 @@ samples("all", np.all, *TRUTHS)
 
 
 def mean(x: Array, axis: Any, keepdims: bool = False) -> Array:
-    """The sum over the number of elements."""
+    """The sum divided by the number of elements."""
     return total(x, axis, keepdims) / np.float64(math.prod(x.shape[a] for a in axis))
 
 
@@ -284,7 +284,7 @@ samples("median", lambda x, axis, keepdims=False: quantile(x, 0.5, axis, keepdim
 
 
 def quantile(x: Array, q: Any, axis: Any, keepdims: bool = False) -> Array:
-    """Linear interpolation between sorted neighbours, with infinities that are not interpolated into NaN."""
+    """Linear interpolation between sorted neighbours; infinities do not interpolate to NaN."""
     others = tuple(a for a in range(x.ndim) if a not in axis)
     line = np.sort(x.transpose(*others, *axis).reshape(*(x.shape[a] for a in others), -1 if x.size else 2), axis=-1)
     rows = []
@@ -314,7 +314,7 @@ samples(
 
 
 def vector_norm(x: Array, axis: Any, ord: float = 2.0, keepdims: bool = False) -> Array:
-    """By the formula, in the range that float64 has."""
+    """By the formula, in the range of float64."""
     size: Array = np.abs(x)
     if ord in (INF, -INF):
         return (size.max if ord > 0 else size.min)(axis=axis, keepdims=keepdims)
@@ -360,7 +360,7 @@ samples(
 
 
 def logsumexp(x: Array, axis: Any, keepdims: bool = False) -> Array:
-    """With the largest element taken out; -inf of nothing."""
+    """With the largest element factored out; -inf for no elements."""
     top = np.max(x, axis=axis, keepdims=True, initial=-INF)
     top = np.where(np.isinf(top), 0.0, top)
     result = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top

@@ -1,6 +1,6 @@
-"""Float64 references of the special functions, by other ways than the operations take: quadrature, recurrences, Newton.
+"""Float64 references of the special functions, with other methods than the operations: quadrature, recurrences, Newton.
 
-They are slow, and right to about 1e-14 at the moderate arguments of the samples.
+They are slow, and accurate to about 1e-14 at the moderate arguments of the samples.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backburn.conformance.samples.table import Array
 
 
 def elementwise(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """A function of one number as a function of arrays, with an array also for 0-d and empty ones."""
+    """A function of one number as a function of arrays, including 0-d and empty ones."""
 
     def apply(x: Array) -> Array:
         x = np.asarray(x, np.float64)
@@ -51,14 +51,14 @@ def erfinv(x: float) -> float:
 
 @elementwise
 def ndtri(x: float) -> float:
-    """The inverse of the normal distribution function, by the standard library's."""
+    """The inverse of the normal distribution function, from the standard library."""
     if not 0.0 < x < 1.0:
         return math.copysign(math.inf, x - 0.5) if x in (0.0, 1.0) else math.nan
     return statistics.NormalDist().inv_cdf(x)
 
 
 def polygamma_of(x: float, n: int) -> float:
-    """The n-th derivative of digamma: moved to above 30 by its recurrence, then asymptotic (NIST DLMF 5.15.8)."""
+    """The n-th derivative of digamma: shifted above 30 by its recurrence, then asymptotic (NIST DLMF 5.15.8)."""
     if x <= 0 and x == math.floor(x):
         return math.nan if x < 0 else math.inf
     sign, factorial, total = -((-1.0) ** n), math.factorial(n), 0.0
@@ -85,7 +85,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(60)
 
 
 def sinc_ratio(x: Array, n: int) -> Array:
-    """Poisson's integral (NIST DLMF 10.54.1) by Gauss and Legendre."""
+    """Poisson's integral (NIST DLMF 10.54.1) by Gauss-Legendre quadrature."""
     kernel = np.cos(math.pi * np.asarray(x)[..., None] * _NODES) * (1 - _NODES**2) ** n
     return np.asarray((kernel * _WEIGHTS).sum(-1) / (2 ** (n + 1) * math.factorial(n)))
 
@@ -120,7 +120,7 @@ def log_ndtr(x: float) -> float:
 def inverse_mills(x: Array, n: int = 0) -> Array:
     """The density of the normal distribution over its distribution function, and its derivatives up to the third.
 
-    They are cumulants of the distance by which a normal number lies below ``x``, given that it does.
+    The derivatives are cumulants of the distance of a normal number below ``x``, given that it is below.
     """
     if n == 0:
         with np.errstate(divide="ignore"):
@@ -134,7 +134,7 @@ def inverse_mills(x: Array, n: int = 0) -> Array:
 
 
 def erfc_ratio(x: Array, n: int = 1) -> Array:
-    """The integrals of ``t**n exp(-t**2 - 2 x t)`` over positive ``t`` (NIST DLMF 7.18.2) by Gauss and Legendre."""
+    """Ratios of integrals of ``t**n exp(-t**2 - 2 x t)`` over positive ``t`` (NIST DLMF 7.18.2) by Gauss-Legendre."""
     t = 4.5 * (_NODES + 1.0)
     kernel = np.exp(-(t**2) - 2 * np.clip(x, -3.0, 4.0)[..., None] * t) * _WEIGHTS * t ** (n - 1)
     value = (kernel * t).sum(-1) / (n * kernel.sum(-1))
@@ -145,7 +145,7 @@ def bessel_ratio(x: Array, n: int) -> Array:
     """Poisson's integral (NIST DLMF 10.32.2) by the trapezoidal rule, which converges exponentially on a period."""
     angle = np.arange(200) * (math.pi / 200)
     kernel = np.exp(np.asarray(x)[..., None] * np.cos(angle)) * np.sin(angle) ** (2 * n)
-    # The rule on half a period would count the end that is left out: its mirror image makes the function even.
+    # On half a period, the rule would miss the end point: adding the mirror image makes the function periodic.
     mirrored = np.exp(-np.asarray(x)[..., None] * np.cos(angle)) * np.sin(angle) ** (2 * n)
     mean = (kernel + mirrored).mean(-1) / 2
     return np.asarray(mean * math.sqrt(math.pi) / (2**n * math.gamma(n + 0.5)))
@@ -172,7 +172,7 @@ def i1e(x: Array) -> Array:
 
 
 def i0e_slope(x: Array, n: int) -> Array:
-    """The mean of ``u**n exp(-|x| u)`` with ``u = 1 - cos(t)`` over the angles ``t``, by Gauss and Legendre."""
+    """The mean of ``u**n exp(-|x| u)`` with ``u = 1 - cos(t)`` over the angles ``t``, by Gauss-Legendre quadrature."""
     u = 1.0 - np.cos((_NODES + 1.0) * (math.pi / 2))
     kernel = np.exp(-np.abs(np.asarray(x))[..., None] * u) * u**n
     return np.asarray((kernel * _WEIGHTS).sum(-1) / 2)

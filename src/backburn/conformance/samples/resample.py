@@ -1,4 +1,4 @@
-"""Samples: windows as columns, other resolutions, free positions."""
+"""Samples: windows as columns, interpolation, sampling at positions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ samples(
 
 
 def cubic(t: float) -> float:
-    """The weight of a place at distance ``t``, after Keys."""
+    """The weight of an element at distance ``t``, after Keys."""
     t, a = abs(t), -0.75
     if t <= 1:
         return (a + 2) * t**3 - (a + 3) * t**2 + 1
@@ -60,7 +60,7 @@ def cubic(t: float) -> float:
 
 
 def lanczos(n: int, position: float) -> Array:
-    """The weights of ``n`` places seen from a position: a window of three lobes, normalized."""
+    """The weights of ``n`` elements for a position: a window of three lobes, normalized."""
     distances = position - np.arange(n)
     weights: Array = np.where(abs(distances) < 3, np.sinc(distances) * np.sinc(distances / 3), 0.0)
     weights /= weights.sum()
@@ -135,14 +135,14 @@ samples(
 
 
 def value_at(x: Array, place: Any) -> Array:
-    """The channels of ``x`` (channels, *places) at a place, 0 outside."""
+    """The channels of ``x`` (channels, *spatial) at an index, 0 outside."""
     inside = all(0 <= p < n for p, n in zip(place, x.shape[1:], strict=True))
     key: Any = (slice(None), *place)
     return np.asarray(x[key]) if inside else np.zeros(len(x))
 
 
 def linear_at(x: Array, position: Any) -> Array:
-    """The channels of ``x`` (channels, *places) at a position, linear between places, 0 outside."""
+    """The channels of ``x`` (channels, *spatial) at a position, interpolated linearly, 0 outside."""
     total = np.zeros(len(x))
     starts = [math.floor(p) for p in position]
     for corner in itertools.product((0, 1), repeat=len(starts)):
@@ -152,7 +152,7 @@ def linear_at(x: Array, position: Any) -> Array:
 
 
 def held(place: int, n: int, padding: str, align_corners: bool = False) -> int:
-    """The place among ``n`` that stands for one outside; outside it stays with ``"zeros"``."""
+    """The index within ``n`` that replaces one outside; with ``"zeros"`` it stays outside."""
     if padding == "border":
         return min(max(place, 0), n - 1)
     while padding == "reflection" and not 0 <= place < n:
@@ -162,7 +162,7 @@ def held(place: int, n: int, padding: str, align_corners: bool = False) -> int:
 
 
 def cubic_at(x: Array, position: Any, padding: str, align_corners: bool) -> Array:
-    """The channels of ``x`` (channels, *places) at a position, cubic between places."""
+    """The channels of ``x`` (channels, *spatial) at a position, with cubic interpolation."""
     total = np.zeros(len(x))
     for step in itertools.product((-1, 0, 1, 2), repeat=len(position)):
         places = [math.floor(p) + s for p, s in zip(position, step, strict=True)]
@@ -174,7 +174,7 @@ def cubic_at(x: Array, position: Any, padding: str, align_corners: bool) -> Arra
 def grid_sample(
     x: Array, grid: Array, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
 ) -> Array:
-    """The reference of ``grid_sample``, a position at a time."""
+    """The reference of ``grid_sample``, position by position."""
     out = np.zeros((*x.shape[:2], *grid.shape[1:-1]))
     for where in np.ndindex(grid.shape[:-1]):
         position = []
@@ -227,12 +227,12 @@ samples(
 )
 
 
-#: The weight of a place by its distance, up to 1 and up to 2, after Keys.
+#: The weight of an element by its distance, up to 1 and up to 2, after Keys.
 KEYS = np.poly1d([1.25, -2.25, 0.0, 1.0]), np.poly1d([-0.75, 3.75, -6.0, 3.0])
 
 
 def cubic_reads(n: int, position: float, padding: str, order: int) -> Array:
-    """The derivatives of an order of the weights of ``n`` elements seen from a position."""
+    """The derivatives of the given order of the weights of ``n`` elements by the position."""
     weights = np.zeros(n)
     for place in range(math.floor(position) - 1, math.floor(position) + 3):
         distance = position - place
@@ -243,7 +243,7 @@ def cubic_reads(n: int, position: float, padding: str, order: int) -> Array:
 
 
 def reads(n: int, position: float, mode: str, padding: str, slope: int) -> Array:
-    """The weights of ``n`` elements seen from a position, or their derivatives for it, of order ``slope``."""
+    """The weights of ``n`` elements for a position, or their derivatives of order ``slope`` by the position."""
     if mode == "cubic":
         return cubic_reads(n, position, padding, slope)
     weights, inside = np.zeros(n), 0 <= position <= n - 1
@@ -260,7 +260,7 @@ def reads(n: int, position: float, mode: str, padding: str, slope: int) -> Array
 
 
 def reading(positions: Array, places: Any, mode: str, padding: str, slopes: Any) -> Array:
-    """The matrices (examples, wanted, all places) of ``sample``."""
+    """The matrices (examples, positions, elements) of ``sample``."""
     out = np.zeros((len(positions), positions.shape[2], math.prod(places)))
     for example, i in np.ndindex(out.shape[:2]):
         row = np.ones(1)
@@ -279,7 +279,7 @@ def sample(x: Array, positions: Array, mode: str = "linear", padding: str = "zer
 def sample_backward(
     grad: Array, positions: Array, places: Any, mode: str = "linear", padding: str = "zeros", slopes: Any = ()
 ) -> Array:
-    """The reference of ``sample_backward``: a product with that matrix."""
+    """The reference of ``sample_backward``: a product with the same matrix."""
     return (grad @ reading(positions, places, mode, padding, slopes)).reshape(*grad.shape[:2], *places)
 
 
@@ -327,7 +327,7 @@ samples(
 def deform_conv2d(
     x: Array, offset: Array, weight: Array, mask: Array | None = None, bias: Array | None = None, **options: Any
 ) -> Array:
-    """The reference of ``deform_conv2d``: what each window reads, then its products with the weight."""
+    """The reference of ``deform_conv2d``: sample each window, then multiply by the weight."""
     groups = options.pop("groups")
     size, counts = weight.shape[2:], offset.shape[2:]
     window, examples, channels = math.prod(size), len(x), x.shape[1]
@@ -346,7 +346,7 @@ def deform_conv2d(
             value = linear_at(x[n, part], np.add(start, moves[n, s, number, :, i, j]))
             factor = 1.0 if mask is None else mask.reshape(examples, sets, window, *counts)[n, s, number, i, j]
             seen[n, part, i, j, a, b] = value * factor
-    # The windows are laid side by side, for an ordinary convolution whose stride is the window.
+    # Windows are placed side by side, for an ordinary convolution whose stride is the window size.
     laid = seen.transpose(0, 1, 2, 4, 3, 5).reshape(examples, channels, counts[0] * size[0], counts[1] * size[1])
     none = ((0, 0), (0, 0))
     return np.asarray(conv(laid, weight, bias, stride=size, padding=none, dilation=(1, 1), groups=groups))

@@ -145,7 +145,7 @@ def ssm_gradients(
 
 
 def _backward_case(scan: Any) -> Any:
-    """A case of the gradients from one of the scan; ``out`` is any array."""
+    """A case of the backward operation from one of the scan; ``out`` may be any array."""
     a, b, x, *rest = scan.operands
     h0 = rest[0] if rest else None
     states = np.broadcast_shapes(a.shape, b.shape, x.shape)

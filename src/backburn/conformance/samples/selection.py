@@ -8,7 +8,7 @@ from backburn.conformance.samples.table import Array, booleans, case, integers, 
 
 
 def masked_select(x: Array, mask: Array) -> Array:
-    """The chosen elements of both, broadcast."""
+    """The selected elements, after broadcasting."""
     x, mask = np.broadcast_arrays(x, mask)
     return x[mask]
 
@@ -43,7 +43,7 @@ samples(
     case(booleans(3), True, booleans(3, seed=1)),
     case(booleans(6), EXTREME, 0.0, smooth=0),
     case(booleans(6), -0.0, EXTREME, smooth=0),
-    case(booleans(72, 64), real(72, 64), real(72, 64, seed=1), smooth=1, note="large, where backends do it otherwise"),
+    case(booleans(72, 64), real(72, 64), real(72, 64, seed=1), smooth=1, note="large, for which algorithms may differ"),
     case(booleans(72, 64), real(64), real(72, 1, seed=1), smooth=0),
     case(booleans(64), real(72, 64), real(64, seed=1), smooth=0),
     case(booleans(72, 64), real(72, 64), 0.0, smooth=0),

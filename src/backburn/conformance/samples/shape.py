@@ -19,13 +19,13 @@ def pad(x: Array, widths: Any, mode: str = "constant", value: float = 0.0) -> Ar
 
 
 def sliding_window(x: Array, **attributes: Any) -> Array:
-    """All windows, one element of them after the other."""
+    """All windows, computed element by element of a window."""
     size, parts = attributes["size"], [x[key] for _, key in _offsets(x.shape, **attributes)]
     return np.stack(parts, -1).reshape(*parts[0].shape, *size)
 
 
 def overlap_add(x: Array, length: Any, **attributes: Any) -> Array:
-    """The sum of windows, one element of them after the other."""
+    """The sum of windows, computed element by element of a window."""
     rank = x.ndim - len(attributes["axis"])
     shape = list(x.shape[:rank])
     for a, n in zip(attributes["axis"], length, strict=True):
@@ -37,7 +37,7 @@ def overlap_add(x: Array, length: Any, **attributes: Any) -> Array:
 
 
 def _offsets(shape: Any, size: Any, stride: Any, axis: Any, dilation: Any) -> Any:
-    """For each element of a window, its place in the window, and its places in the tensor."""
+    """For each element of a window, its index in the window, and its slices of the tensor."""
     for offsets in itertools.product(*map(range, size)):
         key = [slice(None)] * len(shape)
         for a, o, w, s, d in zip(axis, offsets, size, stride, dilation, strict=True):
@@ -46,7 +46,7 @@ def _offsets(shape: Any, size: Any, stride: Any, axis: Any, dilation: Any) -> An
 
 
 def kinds(make: Callable[[Any], Sample]) -> tuple[Sample, Sample, Sample]:
-    """One case in each of the three kinds."""
+    """One case each of floats, integers and booleans."""
     return make(real), make(integers), make(booleans)
 
 

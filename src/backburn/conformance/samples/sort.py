@@ -1,4 +1,4 @@
-"""Samples: order."""
+"""Samples: sorting."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from backburn.conformance.samples.table import INF, NAN, Array, booleans, case, 
 
 TIES = np.array([[2.0, 1.0, 2.0, 0.0, 1.0], [0.0, 0.0, -1.0, 0.0, -1.0]])
 SPECIAL = np.array([[1.0, NAN, -INF, 3.0, NAN], [INF, 0.0, INF, -INF, 1.0]])
-LEAST = np.array([5, -128, 127, 0, -128], np.int8)  # the smallest integer has no negative
+LEAST = np.array([5, -128, 127, 0, -128], np.int8)  # the smallest integer has no negation
 
 
 def order(x: Array, axis: int, descending: bool = False) -> Array:
-    """Stable, and NaN last, by keys that sort rising."""
+    """The stable order with NaN last, from keys that sort ascending."""
     if descending and x.dtype.kind == "f":
         return np.argsort(-x, axis=axis, kind="stable")
     return np.argsort(~x if descending else x, axis=axis, kind="stable")
 
 
 def both(x: Array, axis: int, descending: bool = False) -> tuple[Array, Array]:
-    """Values and indices in order."""
+    """Sorted values and their indices."""
     indices = order(x, axis, descending)
     return np.take_along_axis(x, indices, axis), indices
 
@@ -44,7 +44,7 @@ ALONG = (
     case(TIES, axis=1, descending=True, smooth=0),
 )
 TRUTHS = (case(booleans(5), axis=0), case(booleans(2, 3), axis=1, descending=True))
-#: Neighbours in 64 bits, which 32 do not tell apart, and integers that float64 does not.
+#: Neighbours in 64 bits that are equal in 32 bits, and integers that are equal in float64.
 NEAR = (case(np.array([1 + 2.0**-40, 1.0]), axis=0), case(np.array([2**53 + 1, 2**53, -(2**40)]), axis=0))
 samples("argsort", order, *ALONG, *TRUTHS, *NEAR)
 samples("sort", lambda *a, **b: both(*a, **b)[0], *ALONG, *TRUTHS)
@@ -52,7 +52,7 @@ samples("sort_with_indices", both, *ALONG, *TRUTHS)
 
 
 def topk(x: Array, count: int, axis: int, largest: bool = True) -> tuple[Array, Array]:
-    """The beginning of the sorted order."""
+    """The first elements in sorted order."""
     first = np.arange(count)
     values, indices = both(x, axis, largest)
     return np.take(values, first, axis), np.take(indices, first, axis)
@@ -77,7 +77,7 @@ samples(
 
 
 def kthvalue(x: Array, nth: int, axis: int, keepdims: bool = False) -> tuple[Array, Array]:
-    """One place of the sorted order."""
+    """The ``nth`` element in sorted order."""
     place = np.array([nth - 1]) if keepdims else np.array(nth - 1)
     return tuple(np.take(r, place, axis) for r in both(x, axis))  # type: ignore[return-value]
 

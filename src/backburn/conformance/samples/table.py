@@ -1,7 +1,7 @@
 """Samples: for each operation, a float64 reference and the calls to try, as data.
 
-They drive every check of an operation: values, dtypes, shapes, gradients of every order, non-contiguous inputs,
-mutation. They are written once, with NumPy arrays in float64, and cast to the dtype under test::
+All checks of an operation use them: values, dtypes, shapes, gradients of every order, non-contiguous inputs, mutation.
+They are written once, with NumPy arrays in float64, and cast to the dtype under test::
 
     samples("hypot", np.hypot, case(real(2, 3), real(3)), case(real(4), 2.0), case(real(0), real(0)))
 """
@@ -29,7 +29,7 @@ INF, NAN = math.inf, math.nan
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A quantized operand: ``values``, which ``scheme`` holds exactly, and which the reference takes."""
+    """A quantized operand: ``values``, which ``scheme`` holds exactly, and which are passed to the reference."""
 
     values: Array
     scheme: QuantizedDType
@@ -49,11 +49,10 @@ class Sample:
     """One call of an operation.
 
     ``operands`` are arrays (float64 ones are cast to the dtype under test), :class:`Stored` ones, Python scalars, None,
-    or lists of arrays;
-    ``attributes`` are the options in their canonical form. ``smooth`` is the number of derivatives at this point, for
-    comparison with central differences (0: none; the first derivative by convention is then given in ``gradients``,
-    one array or None for each operand, for a cotangent of ones). ``relative`` is for small results that keep all their
-    digits, which are compared without the absolute tolerance, and ``exact`` for results without any error.
+    or lists of arrays; ``attributes`` are the options in their canonical form. ``smooth`` is the number of derivatives
+    at this point, for comparison with central differences. If it is 0, ``gradients`` may have the first derivative by
+    convention: one array or None per operand, for a cotangent of ones. ``relative`` is for small results that keep all
+    their digits, which are compared without the absolute tolerance, and ``exact`` for results without any error.
     """
 
     operands: tuple[Any, ...]
@@ -69,7 +68,7 @@ class Sample:
 class SampleSet:
     """All samples of one operation, its ``reference`` on float64 arrays, and its special settings.
 
-    ``tolerance`` multiplies the common tolerance of values, ``gradient_tolerance`` that of gradients, with a reason in
+    ``tolerance`` scales the common tolerance of values, ``gradient_tolerance`` that of gradients, with a reason in
     ``because``. ``dtypes`` limits the float dtypes, for an operation that does not exist in all of them.
     """
 
@@ -83,7 +82,7 @@ class SampleSet:
 
 
 class _Samples(Mapping[str, SampleSet]):
-    """The samples of each operation that has some, by its name."""
+    """The samples of each operation that has some, by name."""
 
     def __getitem__(self, name: str) -> SampleSet:
         if name not in OPERATIONS or OPERATIONS[name].samples is None:
@@ -126,9 +125,9 @@ def _random(tag: str, shape: tuple[int, ...]) -> np.random.Generator:
 
 
 def real(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Array:
-    """Distinct float64 values between ``low`` and ``high``, none nearer to 0 than 0.1.
+    """Distinct float64 values between ``low`` and ``high``, none closer to 0 than 0.1.
 
-    They are spread evenly and shuffled, so that no two are as near as a central difference reaches.
+    They are spread evenly and shuffled, so that no two are as close as the step of a central difference.
     """
     size = int(np.prod(shape))
     values = np.linspace(low, high, 2 * size + 1)[1::2] if size else np.zeros(0)
@@ -165,7 +164,7 @@ def booleans(*shape: int, seed: int = 0) -> Array:
 
 
 def stored(name: str, *shape: int, seed: int = 0) -> Stored:
-    """Random values that the scheme of this name holds exactly, with a step of 1/64 everywhere.
+    """Random values that the scheme with this name holds exactly, all with a step of 1/64.
 
     Values that share a step reach both ends of its range, so that every correct backend finds this step.
     """
@@ -189,7 +188,7 @@ def _groups(values: Array, scheme: QuantizedDType) -> list[Array]:
 
 
 def _multiples(generator: np.random.Generator, size: int, scheme: QuantizedDType) -> Array:
-    """Stored values less a zero point, among them the ends of a range."""
+    """Stored values minus a zero point, including the ends of a range."""
     least, most = scheme.limits
     if scheme.is_float:
         numbers = np.array(magnitudes(scheme.storage.name))

@@ -12,7 +12,7 @@ from pathlib import Path
 from backburn.backend.registry import BACKENDS, BUILT_IN, DECORATORS
 from backburn.base.errors import ArgumentError
 
-#: The files of the package, and the templates that they are made from.
+#: The files of the package, and their templates.
 FILES = {
     "pyproject.toml": "pyproject.toml.txt",
     "README.md": "README.md.txt",
@@ -25,17 +25,17 @@ FILES = {
 def write_template(name: str, folder: Path) -> list[Path]:
     """Write the package of a backend called ``name`` into ``folder``, and return the paths of its files.
 
-    Raises :class:`ArgumentError` for a name that is not a Python identifier, or that a backend, a decorator or a
-    package already has, and if a file exists already.
+    Raises :class:`ArgumentError` for a name that is not a lower-case Python identifier, or that a backend, a decorator
+    or a package already has, and if a file exists already.
     """
     if not name.isidentifier() or not name.islower() or keyword.iskeyword(name):
-        raise ArgumentError(f"{name!r} cannot name a backend: take a small Python name, such as mylibrary")
+        raise ArgumentError(f"{name!r} cannot name a backend: choose a lower-case Python name, such as mylibrary")
     paths = {folder / path.format(name=name): template for path, template in FILES.items()}
     for path in paths:
-        if os.path.lexists(path):  # a link to nothing, too, through which it would be written
-            raise ArgumentError(f"{path} is there already: choose an empty folder")
+        if os.path.lexists(path):  # also a dangling link, through which the file would be written
+            raise ArgumentError(f"{path} exists already: choose an empty folder")
     if holder := _holder(name):
-        raise ArgumentError(f"{name!r} cannot name a new backend, since {holder} already: choose another name")
+        raise ArgumentError(f"{name!r} cannot name a new backend, since {holder}: choose another name")
     words = {"@name@": name, "@Class@": "".join(part.capitalize() for part in name.split("_")) + "Backend"}
     for path, template in paths.items():
         text = files(__name__).joinpath(template).read_text(encoding="utf-8")
@@ -47,10 +47,10 @@ def write_template(name: str, folder: Path) -> list[Path]:
 
 
 def _holder(name: str) -> str:
-    """The holder of a name, or of the name of its package; ``""`` if both are free."""
+    """What already has a name, or the name of its package; ``""`` if both are free."""
     known = {*BUILT_IN[BACKENDS], *BUILT_IN[DECORATORS]}
     for group in (BACKENDS, DECORATORS):
         known |= {point.name for point in entry_points(group=group)}
     if name in known:
-        return "one goes by it"
-    return f"there is a module backburn_{name}" if find_spec(f"backburn_{name}") is not None else ""
+        return "another one has this name"
+    return f"the module backburn_{name} exists" if find_spec(f"backburn_{name}") is not None else ""

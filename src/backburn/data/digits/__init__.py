@@ -30,7 +30,7 @@ def load_digits() -> tuple[Images, Labels]:
         >>> images.shape, images.dtype, labels[:3]
         ((1797, 8, 8), dtype('float32'), array([0, 1, 2]))
     """
-    import bz2  # not in every Python that was compiled by hand, and batches of other data do without
+    import bz2  # not in every Python compiled by hand, and batches of other data do without
 
     packed = resources.files(__name__).joinpath("digits.bz2").read_bytes()
     numbers = np.frombuffer(bz2.decompress(packed), np.uint8)

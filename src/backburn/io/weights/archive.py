@@ -87,7 +87,7 @@ class Member:
 
     def refuse_checksum(self) -> NoReturn:
         """Raise :class:`FileFormatError` for a damaged member."""
-        words = "is damaged: it does not have its checksum (CRC)"
+        words = "is damaged: its checksum (CRC) does not match"
         raise FileFormatError(f"{self.file.where}: {quoted(self.name)} {words}")
 
     def _stored(self) -> NDArray[np.uint8]:

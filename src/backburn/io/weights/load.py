@@ -101,7 +101,7 @@ def load_weights(
         raise ArgumentError(f"load_weights: loads into a model, and not into a {type(model).__name__}")
     wanted = None if dtype is None else as_dtype(dtype)
     if wanted is not None and not wanted.is_floating:
-        raise DTypeError(f"load_weights: the floats of a model become those of a float dtype, not {wanted}")
+        raise DTypeError(f"load_weights: dtype is a float dtype, not {wanted}")
     there = None if backend is None else as_backend(backend)
     with opened(source) as found, ExitStack() as undone:
         if found.metadata:
@@ -212,7 +212,7 @@ def _turned(where: str, name: str, stored: Stored, order: str | tuple[int, ...] 
     if len(numbers) != count or sorted(numbers) != [*range(count)] or stored.kind == "quantized":
         about = f"load_weights: {where}: {printable(name)}, {stored.dtype}{list(stored.shape)}, has"
         if is_rows:
-            raise ShapeError(f"{about} other rows than the {len(numbers)} whose numbers rename gives")
+            raise ShapeError(f"{about} other rows than the {len(numbers)} that rename returns")
         raise ShapeError(f"{about} no order of axes {order!r}")
     return stored.taken(order) if isinstance(order, np.ndarray) else stored.turned(numbers)
 

@@ -104,7 +104,7 @@ def read(file: MappedFile) -> dict[str, Stored]:
 def check_digest(file: MappedFile, entry: Entry, expected: object) -> None:
     """Raise :class:`FileFormatError` for a tensor with another digest."""
     if entry.digest(file) != expected:
-        raise FileFormatError(f"{file.where}: {quoted(entry.name)} is damaged: it does not have its checksum (CRC-32)")
+        raise FileFormatError(f"{file.where}: {quoted(entry.name)} is damaged: its checksum (CRC-32) does not match")
 
 
 def entries_of(file: MappedFile) -> tuple[dict[str, Entry], dict[str, str]]:

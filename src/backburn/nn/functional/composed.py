@@ -203,9 +203,9 @@ def embedding_bag(
     """The mean, sum or maximum of the rows of ``weight`` that each bag of indices selects.
 
     Indices ``x`` (..., bag) and a ``weight`` (rows, size) give (..., size). Entries equal to ``padding_idx`` are
-    ignored, so that bags may differ in length; a bag with nothing else gives 0. ``mode`` is ``"mean"``, ``"sum"``
-    (which alone takes ``per_sample_weights``, of the shape of ``x``) or ``"max"``. Raises the errors of
-    :func:`embedding`, and :class:`ArgumentError` and :class:`ShapeError` for invalid options.
+    ignored, so that bags may differ in length; a bag with nothing else gives 0. ``mode`` is ``"mean"``, ``"sum"`` (the
+    only one with ``per_sample_weights``, of the shape of ``x``) or ``"max"``. Raises the errors of :func:`embedding`,
+    and :class:`ArgumentError` and :class:`ShapeError` for invalid options.
 
     >>> import backburn as bb
     >>> weight = bb.asarray([[0.0, 0.0], [1.0, 2.0], [3.0, 6.0]])

@@ -49,7 +49,7 @@ def loss_operands(name: str, *given: Any, weights: tuple[Any, ...] = ()) -> tupl
 
 
 def reduced(name: str, losses: Any, reduction: str, dtype: DType) -> Any:
-    """The losses, reduced as ``reduction`` says, in ``dtype``."""
+    """The losses reduced by ``reduction``, in ``dtype``."""
     one_of(name, "the reduction", reduction, ("none", "mean", "sum"))
     if reduction != "none":
         losses = call(reduction, losses, axis=tuple(range(losses.ndim)), keepdims=False)

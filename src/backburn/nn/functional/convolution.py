@@ -64,10 +64,10 @@ def conv_transpose(
 ) -> FloatTensor:
     """The transposed convolution: the gradient of :func:`conv` with respect to its input.
 
-    ``weight`` has the shape ``(inputs, outputs / groups, *window)``. ``padding`` is cut from the ends; the length of an
-    axis is ``(n - 1) * stride + dilation * (window - 1) + 1 - before - after + output_padding``. An ``output_padding``
-    below ``stride`` selects one of the lengths that :func:`conv` maps to ``n``; a larger one adds positions that no
-    window reaches and that hold ``bias``.
+    ``weight`` has the shape ``(inputs, outputs / groups, *window)``. ``padding`` is removed from the ends; the length
+    of an axis is ``(n - 1) * stride + dilation * (window - 1) + 1 - before - after + output_padding``. An
+    ``output_padding`` below ``stride`` selects one of the lengths that :func:`conv` maps to ``n``; a larger one adds
+    positions that no window reaches and that hold ``bias``.
 
         >>> import backburn as bb
         >>> x, weight = bb.asarray([[[1.0, 10.0]]]), bb.asarray([[[1.0, 2.0, 3.0]]])

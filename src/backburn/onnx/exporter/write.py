@@ -151,7 +151,7 @@ def _lengths(graph: Graph, axes: Mapping[str, Mapping[Any, Any]]) -> dict[str, i
             raise ArgumentError(f"export: dynamic: there is no input {name!r}. {hint_for(name, shapes)}")
         for axis, symbol in named.items():
             if not isinstance(symbol, str) or not symbol.isidentifier():
-                raise ArgumentError(f"export: dynamic: an axis is called by an identifier, not {symbol!r}")
+                raise ArgumentError(f"export: dynamic: the name of an axis is an identifier, not {symbol!r}")
             if not isinstance(axis, int) or not -len(shapes[name]) <= axis < len(shapes[name]):
                 raise ArgumentError(f"export: dynamic: {name} has no axis {axis!r}: {list(shapes[name])}")
             if not shapes[name][axis]:

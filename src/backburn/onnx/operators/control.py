@@ -72,7 +72,7 @@ def scan(
     """A graph that is run for each element along axes of its inputs."""
     count = len(values) - num_scan_inputs
     if count < 0 or num_scan_inputs < 1:
-        raise ArgumentError(f"{num_scan_inputs} of {len(values)} inputs are scanned")
+        raise ArgumentError(f"num_scan_inputs is {num_scan_inputs}, for {len(values)} inputs")
     states = list(values[:count])
     scanned = [run.constant(v) if isinstance(v, np.ndarray) else v for v in values[count:]]
     axes = scan_input_axes or (0,) * num_scan_inputs
@@ -165,7 +165,7 @@ def split_to_sequence(x: Tensor, split: Host | None = None, /, *, axis: int = 0,
     if split.ndim == 0:
         each = int(split)
         if each < 1:
-            raise ArgumentError(f"parts of {each} elements")
+            raise ArgumentError(f"parts have at least 1 element, not {each}")
         lengths = [min(each, n - i) for i in range(0, n, each)]
     else:
         lengths = [int(m) for m in split]

@@ -23,7 +23,7 @@ def _along(x: Any, part: Any, axis: int, block: int) -> Any:
     axis = axis + x.ndim if axis < 0 else axis
     if block:
         if part.ndim != x.ndim:
-            raise ShapeError(f"a scale of shape {list(part.shape)} for blocks of a tensor of shape {list(x.shape)}")
+            raise ShapeError(f"a scale of shape {list(part.shape)} does not fit blocks of a tensor {list(x.shape)}")
         repeated = rearrange.repeat(part, block, axis=axis)
         return repeated[tuple(slice(n) for n in x.shape)]
     if part.ndim != 1:

@@ -95,7 +95,7 @@ def split(
         count = num_outputs or call.outputs
         n = x.shape[axis]
         if not 1 <= count <= max(n, call.outputs):
-            raise ShapeError(f"{count} parts of an axis of length {n}")
+            raise ShapeError(f"an axis of length {n} does not split into {count} parts")
         each = -(-n // count)
         lengths = tuple(min(each, max(n - i * each, 0)) for i in range(count))
     return shapes.split(x, lengths, axis=axis)

@@ -67,7 +67,7 @@ def stft(
         window.shape[0] if length is None and window is not None else 0 if length is None else int(length.reshape(()))
     )
     if size < 1 or hop < 1:
-        raise ShapeError(f"windows of {size} elements every {hop}")
+        raise ShapeError(f"windows have a positive length and step, not {size} and {hop}")
     frames: Any = rearrange.sliding_window(x, size, axis=1, stride=hop)
     frames = shapes.moveaxis(frames, -1, 2)
     if window is not None:

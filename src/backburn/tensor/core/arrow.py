@@ -1,8 +1,8 @@
-"""Tensors for libraries of data frames, by Arrow's C data interface: the protocol ``__arrow_c_array__``.
+"""Tensors for data frame libraries, through Arrow's C data interface: the protocol ``__arrow_c_array__``.
 
 (https://arrow.apache.org/docs/format/CDataInterface.html, and its PyCapsule interface.) A vector is an array, a matrix
 a struct array, which data frames read as columns. The structures are those of the specification; an entry in
-:data:`_KEPT` keeps what they point to, until the consumer calls their ``release``.
+:data:`_KEPT` keeps what they point to alive until the consumer calls their ``release``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from backburn.base.errors import DTypeError, ShapeError
 from backburn.tensor.core.host import as_bits, to_host
 from backburn.tensor.core.messages import describe
 
-#: The format's letters for dtypes.
+#: Arrow's format letter of each dtype.
 FORMATS = {
     "float16": "e", "float32": "f", "float64": "g", "int8": "c", "uint8": "C", "int16": "s", "uint16": "S",
     "int32": "i", "uint32": "I", "int64": "l", "uint64": "L", "bool": "b",
@@ -42,7 +42,7 @@ _Array._fields_ = [
 ]  # fmt: skip
 _Struct = _Schema | _Array
 
-#: The objects of structures, by the number in their ``private_data``; and the structures in capsules, by address.
+#: What each structure points to, by the number in its ``private_data``; and the structures in capsules, by address.
 _KEPT: dict[int, Any] = {}
 _IN_CAPSULES: dict[int, _Struct] = {}
 _numbers = itertools.count(1)
@@ -54,7 +54,7 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.c_void_p, c
 
 
 def _release(struct: _Struct) -> None:
-    """Let go of what a structure points to, its children first."""
+    """Release what a structure points to, its children first."""
     for i in range(struct.n_children):
         child = struct.children[i].contents
         if child.release:
@@ -74,7 +74,7 @@ def _destructor(name: bytes, kind: type[_Struct]) -> Any:
     def destroy(capsule: int) -> None:
         address = _pointer_of(capsule, name)
         struct = kind.from_address(address)
-        if struct.release:  # nobody has taken it
+        if struct.release:  # no consumer has taken it
             _release(struct)
         _IN_CAPSULES.pop(address, None)
 
@@ -106,7 +106,7 @@ def _capsule(struct: _Struct) -> Any:
 def arrow_array(x: Any) -> tuple[Any, Any]:
     """The capsules of schema and array; see :meth:`backburn.Tensor.__arrow_c_array__`."""
     if x.ndim not in (1, 2):
-        raise ShapeError(f"__arrow_c_array__: vectors and matrices are arrays of Arrow, and not {describe((x,))}")
+        raise ShapeError(f"__arrow_c_array__: takes vectors and matrices, not {describe((x,))}")
     if x.dtype.name not in FORMATS:
         raise DTypeError(f"__arrow_c_array__: Arrow has no {x.dtype}: {describe((x,))}; astype('float32') casts it")
     letter = FORMATS[x.dtype.name].encode()

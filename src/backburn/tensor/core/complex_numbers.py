@@ -1,6 +1,6 @@
-"""Complex operands: which operations are closed to them and why, conversion, and what takes an operation's place.
+"""Complex operands: which operations reject them and why, conversion, and replacements of operations.
 
-The letter C in the table opens an operation to complex operands. All others refuse them here, above the contract, with
+Operations with the letter C in the table accept complex operands. All others reject them here, above the contract, with
 a reason.
 """
 
@@ -25,7 +25,7 @@ _ROUNDING = "complex numbers are not rounded: apply it to bb.real(x) and bb.imag
 _BITS = "complex numbers have no bits to compute with"
 _OTHER = "it is defined for real numbers only, such as bb.real(x), bb.imag(x) and bb.abs(x)"
 
-#: The reason for which an operation is closed, where it is not the general one.
+#: Why an operation rejects complex operands, if not for the general reason.
 REASONS: dict[str, str] = {
     **dict.fromkeys((
         "less", "less_equal", "greater", "greater_equal", "maximum", "minimum", "fmax", "fmin", "clip", "max", "min",
@@ -37,18 +37,18 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(("quantize", "quantize_between", "fake_quantize"), "no scheme holds complex numbers"),
     **dict.fromkeys(
         ("sgd_step", "adam_step", "sgd_steps", "adam_steps"),
-        "they step real numbers: optimizers pass both parts of a complex parameter",
+        "they update real numbers: optimizers pass both parts of a complex parameter",
     ),
 }  # fmt: skip
 
 
 def closed(name: str, operands: Sequence[Any]) -> DTypeError:
-    """The error for complex operands of an operation that is closed to them."""
+    """The error for complex operands of an operation that rejects them."""
     return DTypeError(f"{name}: takes no complex tensors: {REASONS.get(name, _OTHER)}. Operands: {describe(operands)}")
 
 
 def check_real(name: str, operands: Sequence[Any]) -> None:
-    """Raise for complex operands of an operation that is closed to them."""
+    """Raise for complex operands of an operation that rejects them."""
     if any(x.__class__ is CLASSES["complex"] for x in flat(operands)):
         raise closed(name, operands)
 
@@ -56,20 +56,18 @@ def check_real(name: str, operands: Sequence[Any]) -> None:
 def check_supported(name: str, backend: AnyBackend, dtype: DType) -> None:
     """Raise for a backend without tensors of a complex dtype."""
     if not backend.capabilities.supports(dtype, "storage"):
-        raise Unsupported(
-            f"{name}: the backend {backend.spec} has no {dtype} tensors; a pair of real ones can stand in"
-        )
+        raise Unsupported(f"{name}: the backend {backend.spec} has no {dtype} tensors; use a pair of real ones")
 
 
 def check_created(name: str, backend: AnyBackend, dtype: DType) -> None:
-    """Raise for an operation that makes no complex tensors, and for a backend that has none."""
+    """Raise for an operation that creates no complex tensors, and for a backend without them."""
     if "C" not in OPERATIONS[name].kinds:
         raise DTypeError(f"{name}: makes no complex tensors: {REASONS.get(name, _OTHER)}")
     check_supported(name, backend, dtype)
 
 
 def converted(x: Any, dtype: DType) -> Any:
-    """A real tensor in a complex dtype. Raises for the other way, which would lose the imaginary part."""
+    """A real tensor in a complex dtype. Raises for the reverse, which would lose the imaginary part."""
     from backburn.tensor.core.dispatch import call, cast
 
     if not isinstance(dtype, ComplexDType):
@@ -94,7 +92,7 @@ def _call(name: str) -> Callable[[Any], Any]:
 
 
 def _turned(x: Any, name: str, up: bool) -> Any:
-    """An operation of ``x`` turned by a right angle, ``i x`` or ``-i x``, and turned back; zeros keep their signs."""
+    """An operation applied to ``i x`` (``up``) or ``-i x``, and its result rotated back; zeros keep their signs."""
     from backburn.tensor.core.dispatch import call
 
     for operation in (name, ""):
@@ -105,7 +103,7 @@ def _turned(x: Any, name: str, up: bool) -> Any:
 
 
 def _sigmoid(x: Any) -> Any:
-    """``1 / (1 + exp(-x))`` by the exponential that does not overflow, which keeps the digits of small results."""
+    """``1 / (1 + exp(-x))`` with the exponential that does not overflow, which keeps small results accurate."""
     from backburn.tensor.core.dispatch import call
 
     falling = call("less", call("real", x), 0.0)
@@ -114,7 +112,7 @@ def _sigmoid(x: Any) -> Any:
 
 
 def by_parts(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function of real tensors as one of complex tensors: of the real and of the imaginary part."""
+    """A function of complex tensors that applies one of real tensors to the real and to the imaginary part."""
 
     def instead(x: Any) -> Any:
         from backburn.tensor.core.dispatch import call
@@ -124,7 +122,7 @@ def by_parts(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return instead
 
 
-#: What takes the place of operations of one operand for complex numbers.
+#: Replacements of unary operations for complex tensors.
 INSTEAD: dict[str, Callable[[Any], Any]] = {
     "abs": _call("modulus"),
     "sign": _call("phase"),

@@ -1,8 +1,8 @@
-"""Values that other libraries take from tensors unasked, which are refused where a derivative would lose them.
+"""Implicit conversions of tensors by other libraries, rejected where a derivative would be lost.
 
-``np.linalg.norm(x)`` and ``math.sqrt(x)`` convert ``x`` to an array or a number: a constant, so that a derivative lacks
-what was computed from it. The error names the function that was called and what to write; it is found on the stack, so
-that a conversion which succeeds costs nothing.
+``np.linalg.norm(x)`` and ``math.sqrt(x)`` convert ``x`` to an array or a number: a constant, so the derivative would
+lack what is computed from it. The error says what to write instead of the called function, which it finds on the stack:
+a conversion that succeeds costs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONVERSIONS = {
 
 
 def refuse_array(x: Any, what: str) -> None:
-    """Raise :class:`HostConversionError` for a conversion to an array of a tensor whose derivative it would lose."""
+    """Raise :class:`HostConversionError` for a conversion of a tensor with history to an array."""
     if RECORDING.get() and has_history(x):
         raise _error(x, what)
 
@@ -39,7 +39,7 @@ def refuse_array(x: Any, what: str) -> None:
 def refuse_number(x: Any) -> None:
     """Raise :class:`HostConversionError` for a conversion to a number inside the transform that differentiates it.
 
-    Outside of transforms ``float(loss)`` is how a loop prints its loss.
+    Outside of transforms ``float(loss)`` is allowed: training loops print their loss.
     """
     if not x._dtype.has_gradient or not RECORDING.get() or not (running := TRANSFORMS.get()):
         return
@@ -60,14 +60,14 @@ def _error(x: Any, what: str) -> HostConversionError:
     advice = f"write {hint}" if hint else "write it with functions of backburn"
     return HostConversionError(
         f"{written} {what} of {describe((x,))}, which is being differentiated: the derivative would lose what is "
-        f"computed from it. Here: {advice}; where a constant is meant, x.numpy(), x.item() or x.detach()"
+        f"computed from it. Instead, {advice}; for a constant, x.numpy(), x.item() or x.detach()"
     )
 
 
 def _caller() -> str:
-    """The function of another library that converts a tensor: one on the stack, or written in C, in the line it is in.
+    """The function of another library that converts a tensor, from the stack or, if it is in C, from the calling line.
 
-    Empty where neither is found.
+    Empty if neither is found.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _package(frame) == "backburn":
@@ -84,7 +84,7 @@ def _package(frame: FrameType) -> str:
 
 
 def _written(frame: FrameType) -> str:
-    """The name of the function that a frame is calling, as its source has it; empty without the source."""
+    """The name of the function that a frame is calling, as written in its source; empty without the source."""
     position = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     first, last, start, end = position
     if first is None or last is None or start is None:

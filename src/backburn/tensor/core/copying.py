@@ -1,4 +1,4 @@
-"""Copies of tensors: by ``copy.deepcopy``, by pickling, and of memory that a captured step would overwrite."""
+"""Copies of tensors: for ``copy.deepcopy``, for pickling, and of memory that a captured step would overwrite."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def deep_copy(x: T, memo: dict[int, Any]) -> T:
     check_valid(x)
     k: Any = x._backend
     if not x.is_tracked or not is_autodiff(k) or ACTIVE.get() is not None:
-        # A new object: one object in two places of a model is one parameter, or one buffer.
+        # A new object: a model that holds one object twice counts it as one parameter or buffer.
         return copy_if_overwritten(type(x)(x._primitive, k, x._dtype))
     made = memo.get(id(x._primitive))  # one leaf may be in several tensors
     if made is None:
@@ -52,8 +52,8 @@ def deep_copy(x: T, memo: dict[int, Any]) -> T:
             k.set_require_grad(x._primitive, False)
         except GraphError as error:
             raise GraphError(
-                f"deepcopy: the tensor was computed from tracked tensors, and so would its copy be: "
-                f"{describe((x,))}. Keep its detach() in what is copied"
+                f"deepcopy: a tensor computed from tracked tensors cannot be copied with its history: "
+                f"{describe((x,))}. Store its detach() in the copied object"
             ) from error
         below = copy.deepcopy(x.inner(), memo)._primitive  # may be a leaf of the next level
         made = memo[id(x._primitive)] = k.new_leaf(below)
@@ -61,7 +61,7 @@ def deep_copy(x: T, memo: dict[int, Any]) -> T:
 
 
 def pickled(x: Tensor) -> tuple[Any, ...]:
-    """The function and the arguments by which ``pickle`` makes a tensor again."""
+    """The function and the arguments with which ``pickle`` rebuilds a tensor."""
     if x.dtype.kind == "quantized":
         return (host.quantized_from_parts, (*host.quantized_parts(x), x.dtype, x.shape, x.backend.spec))
     return (_rebuild, (x.numpy(), x.backend.spec, x.dtype.name, x.is_require_grad))

@@ -1,4 +1,4 @@
-"""Defaults with a scope: the backend and the float dtype of new tensors, and whether operations are recorded."""
+"""Scoped defaults: the backend and the float dtype of new tensors, and whether operations are recorded."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BackendLike: TypeAlias = AnyBackend | str | None
 
 
 def as_backend(backend: BackendLike) -> AnyBackend:
-    """A backend from itself, from an expression, or (None) the default."""
+    """The backend that is given, that an expression names, or (for None) the default."""
     if backend is None:
         return default_backend()
-    if type(backend) is Autodiff:  # there is nothing to check
+    if type(backend) is Autodiff:  # nothing to check
         return backend
     if isinstance(backend, str):
         return load_backend(backend)
@@ -37,7 +37,7 @@ def as_backend(backend: BackendLike) -> AnyBackend:
 
 
 def given_backend(backend: BackendLike, device: BackendLike) -> BackendLike:
-    """The backend of a new tensor: ``backend``, or by the Array API's name ``device``; both must agree."""
+    """The backend of a new tensor: ``backend``, or ``device``, the Array API's name for it; both must agree."""
     if backend is None or device is None:
         return device if backend is None else backend
     first, second = as_backend(backend), as_backend(device)
@@ -68,11 +68,11 @@ def default_backend() -> AnyBackend:
 
 
 def use_backend(backend: AnyBackend | str) -> Block[AnyBackend]:
-    """Make new tensors on ``backend`` inside a ``with`` block (or a decorated function).
+    """Create tensors on ``backend`` inside a ``with`` block (or a decorated function).
 
-    A call alone changes nothing; for a whole process there is the environment variable ``BACKBURN_BACKEND``. The
-    setting is a context variable: it holds in the thread that entered the block, but not in threads started there,
-    unless they run ``contextvars.copy_context().run(function)``.
+    A call alone changes nothing; for a whole process, set the environment variable ``BACKBURN_BACKEND``. The setting is
+    a context variable: it holds in the thread that entered the block, but not in threads started there, unless they run
+    ``contextvars.copy_context().run(function)``.
 
     >>> with use_backend("numpy") as backend:
     ...     backend is default_backend()
@@ -94,7 +94,7 @@ def default_dtype() -> DType:
 def use_dtype(dtype: Any) -> Block[DType]:
     """Make another float dtype the default inside a ``with`` block (or a decorated function).
 
-    A call alone changes nothing. It holds in the thread that entered the block; see :func:`use_backend`.
+    A call alone changes nothing. The setting holds in the thread that entered the block; see :func:`use_backend`.
 
     >>> with use_dtype("float64"):
     ...     default_dtype()

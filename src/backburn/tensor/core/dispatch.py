@@ -1,7 +1,7 @@
-"""Calls of a backend by tensor functions: checks and promotion of operands, the call, and the result as a tensor.
+"""Backend calls of tensor functions: operands are checked and promoted, and results wrapped as tensors.
 
-A call that succeeds does no work that only a failing one needs: an error is explained after the backend has raised
-it; see :mod:`backburn.tensor.core.messages`.
+A successful call does no work for error messages: an error is explained after the backend has raised it; see
+:mod:`backburn.tensor.core.messages`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def as_number(value: Any) -> Number | None:
 
 
 def fit(scalar: Any, dtype: DType) -> Any:
-    """A Python scalar converted to the Python type that goes with operands of ``dtype``."""
+    """A Python scalar converted to the Python type that matches operands of ``dtype``."""
     if dtype.is_floating:
         return float(scalar)
     if dtype.kind == "complex":
@@ -75,9 +75,9 @@ def operand(name: str, value: Any, among: Sequence[Any]) -> Any:
     if scalar is None:
         hint = "bb.asarray(...) makes a tensor"
         if value is None and name in ("equal", "not_equal"):
-            hint = "write 'x is None' to ask whether there is one"
+            hint = "write 'x is None' to test for None"
         elif isinstance(value, Opaque):
-            hint = f"the body of an operation has primitives, for which it writes k.{name}(...)"
+            hint = f"the body of an operation receives primitives: write k.{name}(...)"
         words = ", ".join(describe((x,)) or "None" for x in among)
         raise DTypeError(f"{name}: takes tensors and Python numbers, not {type_name(value)}; {hint}. Operands: {words}")
     return scalar
@@ -110,7 +110,7 @@ def cast(x: Any, dtype: DType) -> Any:
     k = x._backend
     if (dtype.__class__ is ComplexDType or x._dtype.__class__ is ComplexDType) and dtype.kind != x._dtype.kind:
         return complex_numbers.converted(x, dtype)
-    if x._dtype.kind == "quantized":  # a result that a backend has quantized again
+    if x._dtype.kind == "quantized":  # a result that a backend has requantized
         float_dtype = dtype if dtype.is_floating else default_float(k)
         return cast(CLASSES["float"](k.dequantize(x._primitive, float_dtype), k, float_dtype), dtype)
     try:
@@ -121,7 +121,7 @@ def cast(x: Any, dtype: DType) -> Any:
 
 
 def upcast_half_dtype(dtype: DType) -> DType:
-    """A float dtype of at least 32 bits, in which sums and products of 16-bit floats are exact enough."""
+    """A float dtype of at least 32 bits, in which sums and products of 16-bit floats are accurate enough."""
     return float32 if dtype.bits < 32 else dtype
 
 
@@ -175,7 +175,7 @@ def promote_to_tensors(name: str, *operands: Any, kinds: str = "") -> list[Any]:
 
 
 def _shared_kind(operands: Sequence[Any]) -> str:
-    """The kind of tensors of one dtype, among Python numbers that do not change it; else empty."""
+    """The kind of tensors that share a dtype, if the Python numbers among them do not change it; else empty."""
     dtype: DType | None = None
     # The kinds that the Python numbers among the operands do not change.
     numbers: tuple[str, ...] = ("float", "int", "bool", "quantized", "complex")
@@ -222,8 +222,8 @@ def accept_dtype(name: str, dtype: DType, kinds: str, operands: Sequence[Any]) -
 
 # ---- quantized operands of operations on floats ----
 
-#: The function that calls operations with quantized operands and quantizes their results again; None for other
-#: operands. It is entered with the first quantized operand of a backend that propagates.
+#: The function that calls operations with quantized operands and requantizes their results; it returns None for other
+#: operands. The first quantized operand of a backend that propagates registers it.
 REQUANTIZING_CALL: list[Callable[[str, Sequence[Any], dict[str, Any]], Any]] = []
 
 
@@ -276,7 +276,7 @@ def unwrap(name: str, operands: Sequence[Any]) -> tuple[AnyBackend, list[Any]]:
     else:
         if backend is not None:
             return backend, primitives
-    if "C" not in OPERATIONS[name].kinds:  # closed to complex operands
+    if "C" not in OPERATIONS[name].kinds:  # rejects complex operands
         complex_numbers.check_real(name, operands)
     # Operands on several levels are lifted to the highest.
     backend = common_backend(name, flat(operands))
@@ -307,13 +307,13 @@ def call(name: str, /, *operands: Any, **attributes: Any) -> Any:
     if result.__class__ is tuple:
         return tuple([wrap(r, backend) for r in result])
     dtype: Any = x._dtype if is_float and name in _KEEPING else backend.dtype(result)
-    return CLASSES[dtype.kind](result, backend, dtype)  # as ``wrap``, without one more call
+    return CLASSES[dtype.kind](result, backend, dtype)  # like ``wrap``, without another call
 
 
 def call_same_dtype(name: str, x: Any, *others: Any) -> Any:
     """Call an operation with one result of the operands' dtype on a tensor and others, each of which may be None.
 
-    Float tensors of one dtype on one backend need no promotion and take a short cut to the backend.
+    Float tensors of one dtype on one backend need no promotion and go directly to the backend.
     """
     if x.__class__ is CLASSES["float"]:
         k, dtype, primitives = x._backend, x._dtype, [x._primitive]
@@ -362,7 +362,7 @@ _BINARY: dict[str, BinaryFunction] = {}
 
 
 def _rounds(name: str, x: Any, y: Any) -> bool:
-    """Whether an operation would compute with rounded integers, and lose by it more than they do."""
+    """Whether an operation would compute with rounded integers, and its result lose more than they do."""
     kinds = {t._dtype.kind if is_tensor(t) else type(t).__name__ for t in (x, y)}
     if "float" not in kinds and "I" in OPERATIONS[name].kinds:
         return False
@@ -373,7 +373,7 @@ def _rounds(name: str, x: Any, y: Any) -> bool:
 
 
 def _is_exact(name: str, x: Any, y: Any) -> bool:
-    """Whether an operation computes with integers as they are: two tensors, or one and a number that each dtype has."""
+    """Whether an operation computes in integers: on two int tensors, or on one and a number that every dtype holds."""
     if "I" not in OPERATIONS[name].kinds:
         return False
     if x.__class__ is y.__class__:
@@ -383,13 +383,13 @@ def _is_exact(name: str, x: Any, y: Any) -> bool:
 
 
 def call_after_promotion(name: str, x: Any, y: Any) -> Any:
-    """An operation on two operands after promotion; integers that it would round are computed in float64."""
+    """An operation on two operands after promotion, in float64 if it would round integers."""
     integers = CLASSES["int"]
     if (x.__class__ is integers or y.__class__ is integers) and not has_complex((x, y)) and not _is_exact(name, x, y):
         x, y = operand(name, x, (x, y)), operand(name, y, (x, y))
         if (result := compared(name, x, y)) is not None:
             return result
-        if name in ("maximum", "minimum"):  # a number that no element reaches
+        if name in ("maximum", "minimum"):  # a number beyond the dtype
             side = 1 if name == "minimum" else -1
             if beyond(x, y) == side or beyond(y, x) == side:
                 return x if is_tensor(x) else y
@@ -401,8 +401,8 @@ def call_after_promotion(name: str, x: Any, y: Any) -> Any:
 def binary_function(name: str, otherwise: Callable[[str, Any, Any], Any] = call_after_promotion) -> BinaryFunction:
     """The function of two operands for an operation, which operators and :func:`binary` call.
 
-    Float tensors of one dtype on one backend, and a float tensor with a Python number, need no promotion and take a
-    short cut to the backend. All other operands go to ``otherwise``.
+    Float tensors of one dtype on one backend, and a float tensor with a Python number, need no promotion and go
+    directly to the backend. All other operands go to ``otherwise``.
     """
     entry, tensor = OPERATIONS[name], CLASSES["float"]
     if "F" not in entry.kinds:
@@ -491,5 +491,5 @@ def _too_large(entry: Operation, backend: AnyBackend, attributes: dict[str, Any]
     size = math.prod(shape) * (dtype or default_float(backend)).itemsize
     return DeviceMemoryError(
         f"{entry.name}: the memory of {backend.device} is exhausted: {dtype}[{','.join(map(str, shape))}] "
-        f"({backend.spec}) takes {size:,} bytes ({size / 2**30:,.1f} GiB). Make less at a time, or a smaller dtype"
+        f"({backend.spec}) takes {size:,} bytes ({size / 2**30:,.1f} GiB). Use less at a time, or a smaller dtype"
     )

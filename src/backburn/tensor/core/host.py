@@ -93,7 +93,7 @@ def asarray(
 ) -> Any:
     """A tensor of ``obj``: nested lists of numbers, a NumPy array, anything with ``__array__``, or a tensor.
 
-    Python floats become the default float dtype, complex numbers the one with such parts, and Python ints int64. NumPy
+    Python floats become the default float dtype, complex numbers its complex dtype, and Python ints int64. NumPy
     arrays and scalars and tensors keep their dtype (longdouble becomes float64); several in a list are promoted, and
     Python numbers among them are weakly typed, as in operations. Host data are copied. A tensor on another level of the
     same backend is lifted; one on another backend raises :class:`BackendMismatchError` (use ``to``). ``device`` is the
@@ -119,7 +119,7 @@ def asarray(
     target = as_backend(where)
     out_dtype = None if dtype is None else dtype_of(dtype, target)
     if copy is False:
-        raise ArgumentError("asarray: copy=False, but a tensor is never made over memory that others may change")
+        raise ArgumentError("asarray: copy=False, but tensors never share memory that others may change")
     if out_dtype is not None:
         plain_dtype("asarray", out_dtype)
     array = host_array(obj, out_dtype, default_float(target))
@@ -143,10 +143,10 @@ def _holds(backend: AnyBackend, array: Any) -> bool:
 
 
 def _on_level(name: str, x: Any, target: AnyBackend) -> Any:
-    """``x`` on another level over the same backend; raises for another backend, which takes an explicit ``to``."""
+    """``x`` on another level over the same backend; raises for another backend, which needs an explicit ``to``."""
     if innermost(x.backend) != innermost(target):
         raise BackendMismatchError(
-            f"{name}: the tensor lives on another backend: {describe((x,))}. Nothing is moved by itself: write "
+            f"{name}: the tensor lives on another backend: {describe((x,))}. Nothing is moved implicitly: write "
             f"bb.to(x, {target.spec!r})"
         )
     return to(x, target)
@@ -187,7 +187,7 @@ def host_array(obj: Any, dtype: DType | None, default: DType) -> Any:
     given = hasattr(obj, "dtype") or hasattr(obj, "__array__")
     if array.dtype.kind not in "fciub" and array.dtype.name != "bfloat16":
         what = f"data of type {array.dtype}" if given or array.dtype.kind != "O" else _describe_object(obj)
-        raise DTypeError(f"asarray: {what} have no dtype here; numbers and truth values have")
+        raise DTypeError(f"asarray: {what} have no dtype here; use numbers or booleans")
     if natural is not None or (given and array.dtype.type not in (np.longdouble, np.clongdouble)):
         return array
     return _numbers_array(array, dtype, float64 if given else default)
@@ -220,7 +220,7 @@ def _numbers_array(array: Any, dtype: DType | None, default: DType) -> Any:
 
 
 def _exact_integers(data: Any, rounded: Any, dtype: DType | None) -> Any:
-    """Integers in an exact dtype, where NumPy has made floats of them because some need uint64 and others int64."""
+    """Integers in an exact dtype, which NumPy converted to floats because some need uint64 and others int64."""
     if dtype is not None and dtype.kind != "int":
         return rounded
     exact = np.asarray(data, object)
@@ -275,7 +275,7 @@ def _promote_all(dtypes: set[Any], numbers: set[type], default: DType) -> DType 
     found = [long.get(d.type) or as_dtype(d) for d in dtypes]
     found.sort(
         key=lambda d: ("complex", "float", "int", "bool").index(d.kind)
-    )  # after a float, integers of any signs promote
+    )  # after a float, signed and unsigned integers promote
     try:
         result = functools.reduce(promote, found)
     except DTypeError as error:
@@ -331,9 +331,9 @@ def to_host(x: Any) -> Any:
 
 
 def host_view(x: Any) -> Any:
-    """The memory of a tensor as a read-only NumPy array; None if it is not an array, or if a decorator sees reading.
+    """The memory of a tensor as a read-only NumPy array; None if it is not an array, or if a decorator observes reads.
 
-    Primitives are not written to as long as somebody refers to them, and the view does.
+    Nothing writes to a primitive that is referenced elsewhere, and the view references it.
     """
     k, value = x._backend, x._primitive
     while is_autodiff(k):
@@ -360,16 +360,16 @@ def host_text(x: Any, edge: int | None, options: Mapping[str, Any]) -> str:
 
 
 def as_bits(values: Any) -> Any:
-    """A host vector of booleans as bits, eight to a byte, the first in the lowest."""
+    """A host vector of booleans as bits, eight to a byte, the first in the lowest bit."""
     return np.packbits(values, bitorder="little")
 
 
-#: Copies of tensors on the host whose addresses were asked for, by the tensors' ``id``, until these die.
+#: Host copies of tensors whose addresses were requested, by the tensors' ``id``, kept as long as the tensors live.
 _ADDRESSED: dict[int, Any] = {}
 
 
 def addresses(x: Any) -> Any:
-    """NumPy's ``ndarray.ctypes`` of host memory that has the values of a tensor in C order, as long as that lives."""
+    """NumPy's ``ndarray.ctypes`` of C-ordered host memory with the values of a tensor, valid while the tensor lives."""
     view = host_view(x)
     if view is not None and view.flags.c_contiguous:
         return view.ctypes
@@ -391,7 +391,7 @@ def host_counts(name: str, values: Any) -> Any:
     except ValueError:  # lists of different lengths
         array = np.empty((), object)
     if array.size == 0 or array.dtype.kind in "iu":
-        array = array.astype(np.int64)  # unsigned ones too, which NumPy refuses as numbers of repeats
+        array = array.astype(np.int64)  # NumPy rejects unsigned repeat counts
     if array.dtype.kind != "i" or array.ndim != 1 or (array < 0).any():
         raise ArgumentError(f"{name}: one integer or several of 0 or more are needed, not {values!r}")
     if (total := array.sum(dtype=np.float64)) >= 2.0**63:
@@ -424,8 +424,8 @@ def largest_value(x: Any) -> float | None:
 def any_of(x: Any, wrong: Callable[[Any], Any]) -> bool:
     """Whether ``wrong``, a function of a host array, holds for an element of ``x``; inside ``vmap``, of any example.
 
-    False where reading would wait for a device, or where there are no values: while a step is recorded, and of shapes
-    alone. There the result tells it, as the function's documentation says.
+    False where reading would wait for a device, or where there are no values: while a step is recorded, and on a
+    backend of shapes only. There the result shows the error, as the calling function documents.
     """
     if RECORDING_STEP.get() is not None or innermost(x.backend).device != "cpu":
         return False
@@ -435,12 +435,12 @@ def any_of(x: Any, wrong: Callable[[Any], Any]) -> bool:
 
 
 def has_nan(x: Any) -> bool:
-    """Whether an element of a float tensor is NaN, as far as it is read (:func:`any_of`)."""
+    """Whether an element of a float tensor is NaN, if it can be read (:func:`any_of`)."""
     return any_of(x, np.isnan)
 
 
 def has_equal_values(x: Any, tolerance: float) -> bool:
-    """Whether two elements along the last axis differ by ``tolerance`` times the largest, as far as they are read."""
+    """Whether two elements along the last axis differ by at most ``tolerance`` times the largest, if readable."""
 
     def close(values: Any) -> Any:
         wide = values.astype(np.float64)
@@ -451,14 +451,14 @@ def has_equal_values(x: Any, tolerance: float) -> bool:
 
 
 def places(numbers: Any) -> Any:
-    """Each of the numbers 0, 1, ... repeated as often as ``numbers`` says, as an int64 host array."""
+    """``i`` repeated ``numbers[i]`` times, for each ``i`` from 0, as an int64 host array."""
     return np.repeat(np.arange(len(numbers), dtype=np.int64), numbers)
 
 
 def from_dlpack(x: Any, /, *, device: BackendLike = None, copy: bool | None = None) -> Tensor:
     """A tensor from any object with the DLPack protocol: a copy of its data, through the host.
 
-    Of a tensor it is a constant, on the same backend unless ``device`` is given. Raises :class:`DTypeError` for data of
+    A tensor becomes a constant, on the same backend unless ``device`` is given. Raises :class:`DTypeError` for data of
     an unsupported dtype, :class:`ExportError` for ``copy=False`` where a copy is needed, and :class:`ArgumentError` for
     an object that cannot be exported to the host.
 
@@ -473,7 +473,7 @@ def from_dlpack(x: Any, /, *, device: BackendLike = None, copy: bool | None = No
             raise ExportError(f"from_dlpack: copy=False, but a copy moves {describe((x,))} to {target.spec!r}")
         return to(constant(x) if x.dtype.has_gradient else x, target)
     if copy is False:
-        raise ExportError("from_dlpack: copy=False, but a tensor is never made over memory that others may change")
+        raise ExportError("from_dlpack: copy=False, but tensors never share memory that others may change")
     try:
         array = np.from_dlpack(x)
     except (AttributeError, TypeError, RuntimeError, BufferError) as cause:
@@ -483,7 +483,7 @@ def from_dlpack(x: Any, /, *, device: BackendLike = None, copy: bool | None = No
 
 
 def check_stream(name: str, stream: Any) -> None:
-    """Raise :class:`ArgumentError` for a ``stream``: there are none here."""
+    """Raise :class:`ArgumentError` for a ``stream``: tensors have none."""
     if stream is not None:
         raise ArgumentError(f"{name}: a tensor has no streams; leave stream out, or give None, not {stream!r}")
 
@@ -502,9 +502,9 @@ def to_array(x: Any, dtype: Any, copy: bool | None) -> Any:
 
 
 def to_dlpack(x: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
-    """The values of a tensor as a DLPack capsule, without history: of a new host array, or of its memory, read-only.
+    """The values of a tensor as a DLPack capsule, without history: a copy, or for ``copy=False`` its read-only memory.
 
-    The latter for ``copy=False``, which takes a consumer that knows memory that may not be written to.
+    Only consumers of DLPack 1.0 and newer know that memory may be read-only.
     """
     if dl_device is not None and tuple(dl_device) != x.__dlpack_device__():
         raise ExportError(f"__dlpack__: tensors are exported to host memory, (1, 0), and not to {dl_device}")

@@ -1,4 +1,4 @@
-"""Indices that are counted from the front alone: of rows, classes and places, where a negative one is a mistake."""
+"""Indices counted from 0 only: of rows, classes and positions, where a negative one is a mistake."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LARGEST = (1 << 63) - 1
 
 
 def counted_from_zero(indices: Any) -> Any:
-    """Indices in int64, negative ones as numbers beyond any axis, so that backends refuse instead of counting back."""
+    """Indices in int64, negative ones as numbers beyond any axis, so that backends reject them."""
     x = cast(indices, int64)
     k = x._backend
-    # Directly, since none of what `call` does for several operands is needed in a layer that is called so often.
+    # Without the checks of `call`, which are unnecessary here, since layers call this often.
     return x.__class__(k.bitwise_and(x._primitive, _LARGEST), k, int64)
 
 
 def no_such_index(
     name: str, error: OutOfRangeError, indices: Any, count: int, what: str, *others: Any
 ) -> OutOfRangeError:
-    """``error``, in which a backend names an index, with the one that was given, where it can be read."""
+    """A backend's ``error`` for an index, with the index as it was given, if it can be read."""
     wrong = ""
     try:
         found = [int(x.item()) for x in (indices.min(), indices.max())]

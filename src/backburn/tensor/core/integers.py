@@ -1,7 +1,8 @@
-"""Integers among floats: what a cast to the default float would round is computed in float64, and the result is cast.
+"""Integers among floats: if a cast to the default float would round them, compute in float64 and cast the result.
 
-float32 has 24 bits: times, ids and counts above 16 million lose their last digits in a cast, and a difference or a
-decision after it is wrong altogether. Comparisons with a Python float are made among integers, where they are exact.
+float32 has 24 significant bits: times, ids and counts above 16 million lose their last digits in a cast, and
+differences and decisions after it are wrong. Comparisons with a Python float are done in integers, where they are
+exact.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from backburn.base.contexts import default_float
 from backburn.base.dtypes import ComplexDType, DType, IntDType, complex128, complex_of, float64
 from backburn.tensor.core.wrapping import CLASSES, is_tensor
 
-#: The digits, in bits, of float dtypes.
+#: The significant bits of float dtypes.
 DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
-#: Comparisons, each with the one of exchanged operands.
+#: Comparisons, each with its equivalent for swapped operands.
 COMPARISONS = {
     "equal": "equal", "not_equal": "not_equal", "less": "greater", "less_equal": "greater_equal", "greater": "less",
     "greater_equal": "less_equal",
@@ -55,10 +56,10 @@ def has_wide_integers(*operands: Any) -> bool:
 
 
 def in_float64(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
-    """The results of a function of int tensors, and others, with ``options``, which computes in float64.
+    """The results of a function of int and other tensors, with ``options``, computed in float64.
 
-    They are cast to what they would have been: the float dtype of the float tensors, or the default, or the complex one
-    of these parts.
+    They are cast to the dtype that they would have had: that of the float tensors, the default float, or its complex
+    dtype.
     """
     from backburn.tensor.core.dispatch import cast, common_dtype
 
@@ -89,7 +90,7 @@ def in_float64(function: Callable[..., Any], *operands: Any, **options: Any) -> 
 def compared(name: str, x: Any, y: Any) -> Any:
     """A comparison of an int tensor and a Python number, exact for every number; None for other operands.
 
-    The number takes the place of the integer next to it, and no integer reaches what lies beyond the dtype.
+    The number is replaced by the integer next to it; no integer reaches a number beyond the dtype.
     """
     if name not in COMPARISONS:
         return None

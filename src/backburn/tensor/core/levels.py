@@ -39,7 +39,7 @@ def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | N
     while level is not None and level is not lower:
         path.append(level)
         level = inner_of(level)
-    if level is None:  # equality compares expressions, which each level composes: only where identity has failed
+    if level is None:  # only if identity fails: equality compares specs, which each level composes
         place = next((place for place, level in enumerate(path) if level == lower), None)
         if place is None:
             return None
@@ -47,7 +47,7 @@ def levels_between(lower: AnyBackend, upper: AnyBackend) -> list[AnyBackend] | N
     return path[::-1]
 
 
-#: The methods of a level that take a primitive of each kind to the inner backend, and lift it from there.
+#: The methods of a level that convert a primitive of each kind to one of the inner backend, and lift it from there.
 INNER = {"float": "inner", "complex": "inner", "int": "int_inner", "bool": "bool_inner", "quantized": "q_inner"}
 FROM_INNER = {
     "float": "from_inner", "complex": "from_inner", "int": "int_from_inner", "bool": "bool_from_inner",
@@ -56,7 +56,7 @@ FROM_INNER = {
 
 
 def lift(x: Any, backend: AnyBackend) -> Any:
-    """The primitive of tensor ``x`` as a constant on ``backend``, which is ``x``'s own or stands above it."""
+    """The primitive of tensor ``x`` as a constant on ``backend``, which is that of ``x`` or wraps it."""
     primitive = x._primitive
     if x._backend is backend:
         return primitive
@@ -71,7 +71,7 @@ def as_constant(primitive: Any, kind: str, levels: Iterable[Any]) -> Any:
 
 
 def has_history(x: Any) -> bool:
-    """Whether any level knows how a tensor was computed; ``is_tracked`` concerns the tensor's level alone."""
+    """Whether any level knows how a tensor was computed; ``is_tracked`` concerns the tensor's level only."""
     if not x._dtype.has_gradient:
         return False
     k: Any = x._backend
@@ -99,7 +99,7 @@ def _constant(k: Any, primitive: Any) -> Any:
 
 
 def _has_name(backend: AnyBackend) -> bool:
-    """Whether a backend is the one that its spec names; those that transforms make for one run are not."""
+    """Whether a backend is the one that its spec names; those that transforms create are not."""
     try:
         return load_backend(backend.spec) == backend
     except BackburnError:
@@ -129,10 +129,10 @@ def _mismatch(name: str, tensors: list[Any], first: AnyBackend, second: AnyBacke
         return BackendMismatchError(
             f"{name}: the operands belong to different runs of a transform: {describe(tensors)}. One was "
             f"carried out of the function that made it: return it from there (has_aux=True lets grad "
-            f"do so), or store its numbers, x.numpy(). Or it was captured from a level that the transform "
-            f"does not stand on: .to(...) takes the arguments of the transform there first"
+            f"do so), or store its values, x.numpy(). Or it was captured from a level that the transform "
+            f"does not wrap: move the arguments of the transform there first, with .to(...)"
         )
-    # Advice: a tracked tensor moves to no backend of fewer levels, any tensor to one of as many.
+    # Advise a target that all operands can move to: tracked tensors cannot move to a backend with fewer levels.
     target = max(tensors, key=lambda t: (t.is_tracked, _height(t.backend))).backend
     while "[" in target.spec and (inner := inner_of(target)) is not None:  # levels of vmap have no name
         target = inner
@@ -140,10 +140,10 @@ def _mismatch(name: str, tensors: list[Any], first: AnyBackend, second: AnyBacke
     if len(bases) > 1 and len({k.spec for k in bases}) == 1:
         names = " and ".join(sorted({type(k).__name__ for k in bases}))
         return BackendMismatchError(
-            f"{name}: the operands live on different backends that go by one spec, {innermost(target).spec!r} "
-            f"({names}): a spec names one backend, so give each class its own"
+            f"{name}: the operands live on different backends with the same spec, {innermost(target).spec!r} "
+            f"({names}): a spec names one backend, so give each class a different one"
         )
     return BackendMismatchError(
         f"{name}: the operands live on different backends: {describe(tensors)}. "
-        f"Nothing is moved by itself: write .to({target.spec!r}) on what lives elsewhere"
+        f"Nothing is moved implicitly: write .to({target.spec!r}) for those that live elsewhere"
     )

@@ -19,12 +19,12 @@ from backburn.tensor.core.wrapping import flat, is_tensor
 
 
 def raise_out_of_memory(name: str, where: str, device: str, cause: MemoryError) -> NoReturn:
-    """Raise :class:`DeviceMemoryError` for a call that ran out of memory; an error of backburn is raised as it is."""
+    """Raise :class:`DeviceMemoryError` for a call that ran out of memory; an error of backburn is raised unchanged."""
     if isinstance(cause, BackburnError):
         raise cause
     words = str(cause).strip().rstrip(".") or "nothing more can be allocated"
     raise DeviceMemoryError(
-        f"{name}: the memory of {device} is exhausted: {words}.{where} Make less at a time, or take a smaller dtype"
+        f"{name}: the memory of {device} is exhausted: {words}.{where} Use less at a time, or a smaller dtype"
     ) from cause
 
 
@@ -33,12 +33,12 @@ _REPR = reprlib.Repr()
 _REPR.maxother = _REPR.maxstring = _REPR.maxlong = 100
 
 
-#: Integers of more bits are described by their length in messages; Python refuses to print the longest.
+#: Messages describe integers with more bits by their length; Python refuses to print the longest.
 LONGEST = 256
 
 
 def type_name(value: Any) -> str:
-    """The name of a value's type; of another library's ``Tensor``, with the library's."""
+    """The name of a value's type; for another library's ``Tensor``, with the name of the library."""
     kind = type(value)
     return f"{kind.__module__.partition('.')[0]}.Tensor" if kind.__name__ == "Tensor" else kind.__name__
 
@@ -79,9 +79,9 @@ def _format_option(name: str, option: str, value: Any) -> str:
 
 
 def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], cause: Exception) -> NoReturn:
-    """Raise an error of backburn for a failed call, worded by the operation's shape rule, else by the backend's error.
+    """Raise an error of backburn for a failed call, with the message of its shape rule, else of the backend.
 
-    The backend's error becomes the cause. Other exceptions, such as an interrupt, are raised as they are.
+    The backend's error becomes the cause. Other exceptions, such as an interrupt, are raised unchanged.
     """
     where = f" Operands: {describe(operands)}." if operands else ""
     entry = OPERATIONS[name]
@@ -107,7 +107,7 @@ def explain(name: str, operands: Sequence[Any], attributes: dict[str, Any], caus
 
 
 def failed(name: str, rule: Callable[[], object], cause: Exception, where: str) -> NoReturn:
-    """Raise an error of backburn for a failed call: in the words of ``rule``, if it raises, else in those of ``cause``.
+    """Raise an error of backburn for a failed call: with the message of ``rule``, if it raises, else of ``cause``.
 
     ``where`` describes the operands and follows the message.
     """
@@ -115,7 +115,7 @@ def failed(name: str, rule: Callable[[], object], cause: Exception, where: str) 
         rule()
     except BackburnError as error:
         raise type(error)(f"{name}: {error}.{where}") from cause
-    except Exception:  # the rule does not understand the call: the backend's words are better
+    except Exception:  # the rule does not understand the call: the backend's message is better
         pass
     words = str(cause).strip().rstrip(".")
     if isinstance(cause, OverflowError) and any(x in words for x in ("too large to convert", "out of bounds for")):

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def number(name: str, option: str, value: Any, *, of: Sequence[Any] = ()) -> float:
-    """An option that is a Python number; tensors are refused, because their gradient would be lost.
+    """An option that is a Python number; tensors are rejected, because their gradient would be lost.
 
-    ``of`` are the operands of the call, for the error message; so in the other functions here.
+    ``of`` are the operands of the call, for the error message, here and in the other functions.
     """
     found = None if is_tensor(value) else as_scalar(value)
     if found is None:
@@ -50,7 +50,7 @@ def bounded(
     below: float | None = None,
     of: Sequence[Any] = (),
 ) -> float:
-    """:func:`number` between bounds, which ``least`` and ``most`` include; ``below=math.inf`` asks for a finite one."""
+    """:func:`number` within bounds (``least`` and ``most`` inclusive); ``below=math.inf`` requires a finite one."""
     found = number(name, option, value, of=of)
     if (
         not isinstance(value, bool)
@@ -115,7 +115,7 @@ def one_of(name: str, option: str, value: Any, known: Iterable[Any], *, of: Sequ
         return value
     words = ", ".join(map(repr, known))
     hint = _ELSEWHERE.get(value) if isinstance(value, str) else None
-    meant = f"; {hint!r} is that" if hint in known else ""
+    meant = f"; use {hint!r}" if hint in known else ""
     raise ArgumentError(f"{name}: {option} is one of {words}, not {describe((value,)) or None}{meant}{beside(of)}")
 
 

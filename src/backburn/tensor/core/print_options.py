@@ -6,7 +6,7 @@ from typing import Any
 
 from backburn.base.errors import ArgumentError
 
-#: Options that were set; NumPy's own hold for the others, but for the two below.
+#: Options that were set, and two defaults; for all others, NumPy's options apply.
 OPTIONS: dict[str, Any] = {"threshold": 1000, "edgeitems": 3}
 
 
@@ -18,12 +18,12 @@ def set_printoptions(
     linewidth: int | None = None,
     suppress: bool | None = None,
 ) -> None:
-    """Set how tensors are printed, for the whole process; options that are None or left out stay as they are.
+    """Set how tensors are printed, for the whole process; options that are None or omitted are unchanged.
 
     ``precision`` is the number of digits after the point (8), ``threshold`` the number of elements above which tensors
     are summarized (1,000) by ``edgeitems`` elements at each end of an axis (3), ``linewidth`` the length of lines (75);
     ``suppress`` prints numbers near 0 as 0, never in scientific notation (False). Names and meanings are those of
-    ``numpy.set_printoptions``, whose precision, line width and suppression hold until they are set here. Raises
+    ``numpy.set_printoptions``, whose precision, line width and suppression apply until they are set here. Raises
     :class:`ArgumentError` for values of other types.
 
         >>> import backburn as bb

@@ -1,7 +1,7 @@
 """Requantization of results: the policy of a backend such as ``numpy(quantized=propagate)``.
 
 An operation that has no quantized form dequantizes its operands. By default its result stays a float tensor; on a
-backend that propagates, it is quantized by the scheme of the first quantized operand, unless a float tensor is among
+backend that propagates, it is quantized with the scheme of the first quantized operand, unless a float tensor is among
 the operands. Which operations these are follows from the operation table.
 """
 
@@ -23,9 +23,9 @@ QUANTIZED_FAMILIES = ("primitives", "quantized_products", "creation")
 
 
 class Dequantized(FloatTensor):
-    """A dequantized operand, with the scheme by which results are quantized.
+    """A dequantized operand, with the scheme for quantizing results.
 
-    Only :meth:`of` makes one; a call of the class, as functions do with their operand's class, makes a float tensor.
+    Only :meth:`of` creates one; calling the class, as functions call their operand's class, creates a float tensor.
     """
 
     __slots__ = ("scheme",)
@@ -75,9 +75,9 @@ def _as_float(x: Any) -> Any:
 
 
 def _requantize(x: Any, scheme: QuantizedDType, rank: int) -> Any:
-    """A float result by ``scheme``, or with one step for all values if the scheme does not fit its shape.
+    """A float result quantized with ``scheme``, or with one step for all values if the scheme does not fit its shape.
 
-    ``rank`` is that of the operand: in a result of another rank, its channel axis is lost.
+    ``rank`` is that of the operand: a result of another rank has lost the channel axis.
     """
     if not x.dtype.is_floating:
         return x

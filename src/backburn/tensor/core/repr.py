@@ -14,7 +14,7 @@ from backburn.tensor.core.print_options import OPTIONS
 
 
 def tensor_repr(x: Any) -> str:
-    """``Tensor([1., 2.], dtype=float32, backend=numpy)``, with ``requires_grad`` or ``recorded`` where it is so."""
+    """``Tensor([1., 2.], dtype=float32, backend=numpy)``, with ``requires_grad`` or ``recorded`` if it applies."""
     if x.primitive.__class__ is Invalidated:
         return f"<{x.primitive.words}>"
     state = ""
@@ -46,12 +46,12 @@ def _summary(x: Any) -> str:
     """The edges of a large tensor as NumPy prints those of an array; only these are copied to the host."""
     edge = OPTIONS["edgeitems"]
     for axis, n in enumerate(x.shape):
-        if n > 2 * edge:  # one element more than the edges, which the dots replace
+        if n > 2 * edge:  # an extra element, which the dots replace
             edges = [*range(edge + 1), *range(n - edge, n)]
             x = call("take", x, asarray(edges, backend=x.backend), axis=axis)
     return host_text(x, edge, OPTIONS)
 
 
 def tensor_html(x: Any) -> str:
-    """The ``repr`` as HTML for notebooks: its values, and below them what else it says."""
+    """The ``repr`` as HTML for notebooks."""
     return f'<pre style="margin: 0; line-height: 1.3; white-space: pre">{escape(tensor_repr(x))}</pre>'

@@ -1,11 +1,11 @@
 """Methods of each kind of tensor as type checkers know them, beyond :class:`Tensor`; a stub without a module.
 
-Operators on a float tensor give float tensors, those on ints and bools what promotion says. A method that a kind does
-not support, and that raises at run time, is an attribute here that cannot be called, whose type says why. A kind thus
-has fewer methods than :class:`Tensor`; errors about overriding are disabled here only.
+Operators on a float tensor return float tensors, those on ints and bools follow promotion. A method that a kind does
+not support, and that raises at run time, is an attribute here that cannot be called, with a type that says why. A kind
+thus has fewer methods than :class:`Tensor`; errors about overriding are disabled here only.
 
 A Python ``int`` passes for a ``float`` in annotations, so that an int tensor and a ``float`` give a :class:`Tensor`.
-Quantized tensors may be quantized again (``numpy(quantized=propagate)``): computing with their values gives a
+Results may be requantized (``numpy(quantized=propagate)``): computing with the values of quantized tensors gives a
 :class:`Tensor` too.
 """
 
@@ -22,7 +22,7 @@ from backburn.tensor.core.dispatch import Scalar
 from backburn.tensor.core.types import Axis, ModeResult
 
 class Indices(Protocol):
-    """A tensor of integers, or one of which the kind is not known."""
+    """A tensor of integers, or of unknown kind."""
 
     @property
     def dtype(self) -> DType: ...
@@ -135,7 +135,7 @@ class QuantizedOperator(Protocol):
 # ---- the kinds ----
 
 class WithoutBits(Tensor):
-    """Tensors without bitwise operators, which are no indices."""
+    """Tensors without bitwise operators, which cannot be indices."""
 
     __and__: OnlyIntAndBoolTensorsHaveBits
     __or__: OnlyIntAndBoolTensorsHaveBits

@@ -14,7 +14,7 @@ from backburn.tensor.core.wrapping import is_tensor
 
 
 class TensorOperation:
-    """A user's operation as a function of tensors; ``entry`` is its place in the operation table."""
+    """A user's operation as a function of tensors; ``entry`` is the operation in the table."""
 
     def __init__(self, entry: Operation) -> None:
         self.entry = entry

@@ -1,4 +1,4 @@
-"""Primitives as tensors: the class of each kind, entered here so that functions need not import the classes."""
+"""Primitives as tensors: the class of each kind, registered here so that functions need not import the classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLASSES: dict[str, type[Any]] = {}
 #: The classes of all kinds, for tests of membership.
 TENSORS: set[type[Any]] = set()
 
-#: The classes of all kinds but the complex one, whose operands many operations refuse.
+#: The classes of all kinds but the complex one, which many operations reject.
 REAL_TENSORS: set[type[Any]] = set()
 
 
@@ -34,5 +34,5 @@ def is_tensor(value: Any) -> bool:
 
 
 def flat(operands: Iterable[Any]) -> list[Any]:
-    """The tensors among operands, those in lists too."""
+    """The tensors among operands, including those in lists."""
     return [t for x in operands for t in (x if x.__class__ is list else (x,)) if is_tensor(t)]

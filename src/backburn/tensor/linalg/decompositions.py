@@ -3,7 +3,7 @@
 Names are those of the Array API's extension where it has them. Matrices are in the last two axes; the axes before them
 are batch axes. Integers become the default float dtype; 16-bit floats are computed in float32. Raises
 :class:`ShapeError` for shapes that do not fit, :class:`DTypeError` for other kinds of tensors, and
-:class:`LinearAlgebraError` for a matrix for which there is no result; :class:`SingularMatrixError` is a subclass.
+:class:`LinearAlgebraError` for a matrix that has no result; :class:`SingularMatrixError` is a subclass.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check_square(name: str, x: Any) -> None:
 
 
 def matrices(name: str, value: Any) -> Any:
-    """``value`` as a float or complex tensor of at least two axes; a float one if ``name`` is an operation of these."""
+    """``value`` as a float or complex tensor of at least two axes; only float if that is all ``name`` takes."""
     is_open = name not in OPERATIONS or "C" in OPERATIONS[name].kinds
     x = inexact_operand(name, value) if is_open else float_operand(name, value)
     if x.ndim < 2:
@@ -149,11 +149,11 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
 
     U and Vh are square; with ``full_matrices=False`` they are only as large as the shorter side of ``x``. The first
     large element of each column of U is positive, which fixes the phases of complex vectors. Gradients are correct
-    where the values are distinct and nonzero.
-    Vectors of zero values, and of values that are equal up to rounding, have no derivative: there ``backward`` gives
-    NaN, unless no gradient reaches them. Functions of values and vectors that have a first or second derivative, such
-    as ``(U * f(S)) @ Vh``, get it from transforms (:func:`backburn.grad`, :func:`backburn.hessian` and others) of real
-    matrices, the second one where no value is 0. (Townsend, Differentiating the singular value decomposition, 2016)
+    where the values are distinct and nonzero. Vectors of zero values, and of values that are equal up to rounding, have
+    no derivative: there ``backward`` gives NaN, unless no gradient reaches them. Functions of values and vectors that
+    have a first or second derivative, such as ``(U * f(S)) @ Vh``, get it from transforms (:func:`backburn.grad`,
+    :func:`backburn.hessian` and others) of real matrices, the second one where no value is 0. (Townsend,
+    Differentiating the singular value decomposition, 2016)
 
         >>> import backburn as bb
         >>> x = bb.asarray([[0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
@@ -256,14 +256,14 @@ def _complex_matrices(name: str, x: Any) -> Any:
 
 
 def note_decomposition(values: Any, of: Any, vectors: bool = False) -> None:
-    """Tell the derivatives that are running of values of real matrices ``of``, some of which may be equal."""
+    """Report the values of real matrices ``of``, some of which may be equal, to the running derivatives."""
     if of.dtype.is_floating:
         for found in DECOMPOSED.get():
             found.append((values, vectors))
 
 
 def _symmetric_from_triangle(name: str, x: Any, UPLO: str | None) -> Any:
-    """The symmetric matrices that have a triangle of ``x``; ``x`` itself where no triangle is given."""
+    """The symmetric matrices with a triangle of ``x``; ``x`` itself if ``UPLO`` is None."""
     if UPLO is None:
         return x
     triangle, inside = ("tril", -1) if one_of(name, "UPLO", UPLO, ("L", "U"), of=(x,)) == "L" else ("triu", 1)

@@ -93,9 +93,9 @@ def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
     Computed by scaling and squaring: a Padé approximation of ``x / 2**s``, of degree 7 (13 in float64), is squared
     ``s`` times (Higham, "The scaling and squaring method for the matrix exponential revisited", 2005). ``s`` follows
     from the norms of the fourth and the sixth power of ``x`` (Al-Mohy and Higham, "A new scaling and squaring algorithm
-    for the matrix exponential", 2009). On a device and in a recorded step, which does
-    not read it, ``max_squarings`` are computed for every norm, and where more are needed, by default for a norm above
-    260,000 (350,000 in float64), the result is NaN.
+    for the matrix exponential", 2009). On a device and in a recorded step, which do not read ``s``, ``max_squarings``
+    squarings are computed for every norm; where more are needed (by default for a norm above 260,000, or 350,000 in
+    float64), the result is NaN.
 
     Raises :class:`ShapeError` for matrices that are not square.
 
@@ -113,7 +113,7 @@ def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
         return y
     a: Any = upcast_half(y)
     theta, numbers = (5.371920351148152, PADE_13) if a.dtype in (float64, complex128) else (3.925724783138660, PADE_7)
-    # By a power of two near the largest element, so that no power of the matrix overflows.
+    # Divided by a power of two near the largest element, so that no power of the matrix overflows.
     largest = _largest(abs(constant(a)))
     finite = call("isfinite", largest)
     top = call("exp2", call("floor", call("log2", call("where", finite & (largest > 0.0), largest, 1.0))))
@@ -129,12 +129,12 @@ def matrix_exp(x: Tensor, /, *, max_squarings: int = 16) -> FloatTensor:
     fits = finite if needed is not None else finite & (times <= most)
     most = most if needed is None else int(needed)
     times = call("where", fits, times, 0.0)
-    half = call("floor", times * 0.5)  # the power of both at once may be less than floats are
+    half = call("floor", times * 0.5)  # in two factors, since 2**-times alone may underflow
     factor = (top * call("exp2", -half)) * call("exp2", half - times)
     factor = call("where", fits, factor, 0.0)
     scaled = a * factor
     for i, power in enumerate(powers):
-        for _ in range(2 * i + 2):  # one at a time: the factor's own power may overflow
+        for _ in range(2 * i + 2):  # one factor at a time, since its power may overflow
             power = power * factor
         powers[i] = power
     unit = create("eye", a.backend, n=a.shape[-1], m=a.shape[-1], offset=0, dtype=a.dtype)
@@ -150,7 +150,7 @@ def _largest(x: Any) -> Any:
     return max(max(x, axis=-2, keepdims=True), axis=-1, keepdims=True)
 
 
-#: The coefficients of the numerators, from that of the unit matrix on.
+#: The coefficients of the numerators, beginning with that of the identity matrix.
 PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
 PADE_13 = (
     64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0,
@@ -159,7 +159,7 @@ PADE_13 = (
 
 
 def _pade(a: Any, powers: list[Any], b: tuple[float, ...]) -> tuple[Any, Any]:
-    """The odd and the even part of the numerator, from even powers of ``a``; of degree 13 by three more products."""
+    """The odd and the even part of the numerator, from even powers of ``a``; degree 13 takes three products."""
 
     def part(first: int, last: int) -> Any:
         return reduce(operator.add, (powers[i] * b[first + 2 * i] for i in range((last - first) // 2 + 1)))
@@ -203,7 +203,7 @@ def matrix_norm(
         return call("sum", abs(y), axis=(axis,), keepdims=True)
 
     def values() -> Any:
-        """The singular values; constants of a zero matrix, which would have a gradient by its arbitrary vectors."""
+        """The singular values; constants for a zero matrix, whose arbitrary vectors would give them a gradient."""
         some = call("any", call("not_equal", y, 0.0), axis=(rows, columns), keepdims=True)
         return svdvals(call("where", some, y, 0.0))
 

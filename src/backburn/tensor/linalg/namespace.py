@@ -1,8 +1,7 @@
 """``backburn.linalg``: linear algebra, with all functions of the Array API's extension.
 
-In addition there are ``lu``, ``triangular_solve``, ``cholesky_solve``, ``lstsq``, ``kron``, ``cdist`` and
-``matrix_exp``. Matrices are in the last two axes. Raises :class:`LinearAlgebraError`, a ValueError, for a matrix for
-which a function has no result.
+It also has ``lu``, ``triangular_solve``, ``cholesky_solve``, ``lstsq``, ``kron``, ``cdist`` and ``matrix_exp``.
+Matrices are in the last two axes. Raises :class:`LinearAlgebraError`, a ValueError, for a matrix that has no result.
 """
 
 from typing import TYPE_CHECKING

@@ -82,7 +82,7 @@ def transpose(x: T, /) -> T:
     """
     if tensor_operand("T", x).ndim != 2:
         raise MatrixTransposeError(
-            f"T: only a matrix is transposed so; write x.mT for stacks of matrices, permute_dims(x, axes) for "
+            f"T: only a matrix has a transpose; write x.mT for stacks of matrices, permute_dims(x, axes) for "
             f"others. Operand: {describe((x,))}"
         )
     return call("permute_dims", x, axes=(1, 0))

@@ -85,9 +85,9 @@ def cholesky_solve(x1: Tensor, x2: Tensor, /, *, upper: bool = False) -> FloatTe
 
 
 def _solution(name: str, x1: Any, x2: Any, left: bool = True, **options: Any) -> Any:
-    """A vector on the right is a column, whose added axis the solution does not have.
+    """The solution of ``x1 @ x = x2``, or without ``left`` of ``x @ x1 = x2``, from the transposed equations.
 
-    An unknown on the left of the matrices is found transposed, by their transposes.
+    A vector ``x2`` is solved as a column.
     """
     x, y = promote_operands(name, tensor_operand(name, x1), tensor_operand(name, x2))
     matrices(name, x1)
@@ -141,7 +141,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None, hermitian: bool = 
 
 
 def _symmetric(name: str, x: Any, hermitian: bool) -> Any:
-    """The symmetric (Hermitian) part of ``x``, or ``x`` itself where it is not said to be symmetric."""
+    """The symmetric (Hermitian) part of ``x``, or ``x`` itself unless ``hermitian``."""
     if not hermitian:
         return x
     check_square(name, x)
@@ -191,14 +191,14 @@ def _rank(x: Any, values: Any, rtol: Any, atol: Any = None) -> IntTensor:
 
 
 def _per_matrix_tolerance(option: str, x: Any, tolerance: Any) -> Any:
-    """A tolerance of :func:`matrix_rank`, before the singular values of each matrix."""
+    """A tolerance of :func:`matrix_rank` that broadcasts to the singular values of each matrix."""
     found = _tolerance("matrix_rank", x, tolerance, option)
     return call("reshape", found, shape=(*found.shape, 1)) if is_tensor(found) else found
 
 
 @explained
 def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> LstsqResult:
-    """The least-squares solution: the shortest ``x`` that minimizes ``sum((x1 @ x - x2) ** 2)``, by the pseudoinverse.
+    """The least-squares solution: the shortest ``x`` that minimizes ``sum((x1 @ x - x2) ** 2)``.
 
     ``x2`` is a vector, or has matrices in its last two axes whose columns are right-hand sides. For ``rtol``, see
     :func:`pinv`. Returns the solution, the sums of squared residuals, the rank and the singular values.
@@ -217,7 +217,7 @@ def lstsq(x1: Tensor, x2: Tensor, /, *, rtol: float | Tensor | None = None) -> L
     y = call("reshape", y, shape=(*y.shape, 1)) if vector else y
     if y.ndim < 2 or y.shape[-2] != x.shape[-2]:
         raise ShapeError(
-            f"lstsq: the right-hand sides have as many elements as the matrices rows. Operands: {describe((x1, x2))}"
+            f"lstsq: right-hand sides need as many elements as the matrices have rows. Operands: {describe((x1, x2))}"
         )
     solution = call("matmul", pinv(x, rtol=rtol), y)
     left = call("sub", call("matmul", x, solution), y)

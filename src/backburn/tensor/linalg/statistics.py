@@ -130,9 +130,9 @@ def convolve(x1: Tensor, x2: Tensor, /, mode: str = "full") -> Tensor:
     """The convolution of two vectors: ``out[k]`` is the sum of ``x1[i] * x2[k - i]``, the product of two polynomials.
 
     With lengths n and m, n the larger, ``mode="full"`` gives all n + m - 1 elements, ``"same"`` the n in the middle,
-    and ``"valid"`` the n - m + 1 in which all of the shorter vector takes part. The dtype is the promoted one.
-    ``bb.nn.functional.conv`` takes batches and channels. The longer vector is extended with zeros, so that, unlike in
-    NumPy, an infinite element of the shorter one makes NaN beyond the ends. Raises :class:`ShapeError` unless both are
+    and ``"valid"`` the n - m + 1 that use the whole shorter vector. The dtype is the promoted one.
+    ``bb.nn.functional.conv`` takes batches and channels. The longer vector is padded with zeros, so that, unlike in
+    NumPy, an infinite element of the shorter one gives NaN beyond the ends. Raises :class:`ShapeError` unless both are
     vectors with elements, :class:`ArgumentError` for another ``mode``, :class:`DTypeError` for bool and quantized
     tensors.
 
@@ -151,7 +151,7 @@ def correlate(x1: Tensor, x2: Tensor, /, mode: str = "valid") -> Tensor:
     """The cross-correlation of two vectors: ``out[k]`` is the sum of ``x1[k + i] * conj(x2[i])``, for shifts ``k``.
 
     ``mode`` selects shifts as in :func:`convolve`; ``"full"`` begins at ``k = 1 - x2.size``. If ``x2`` is the longer
-    one, the result is that of the exchanged vectors, reversed. Dtype and errors are those of :func:`convolve`.
+    one, the result is that of the swapped vectors, reversed. Dtype and errors are those of :func:`convolve`.
 
         >>> import backburn as bb
         >>> x, y = bb.asarray([1, 2, 3]), bb.asarray([1, 10])
@@ -172,7 +172,7 @@ def _vectors(name: str, x1: Any, x2: Any, mode: str) -> tuple[Any, Any, str]:
 
 
 def _sliding_product(x: Any, weights: Any, mode: str) -> Any:
-    """The products of ``weights`` with the windows of ``x``, which is not shorter, at its places."""
+    """The dot products of ``weights`` with the windows of ``x``, which is not shorter."""
     size = weights.size
     before, after = {"full": (size - 1, size - 1), "same": (size // 2, (size - 1) // 2), "valid": (0, 0)}[mode]
     zero = 0 if x.dtype.kind == "int" else 0.0
@@ -254,13 +254,13 @@ def cov(
 
 
 def _weights(x: Any, *weights: Tensor | None) -> Any:
-    """The product of the weights that are given, in the dtype of ``x``; None where there are none."""
+    """The product of the given weights, in the dtype of ``x``; None if none is given."""
     result = None
     for weight in weights:
         if weight is None:
             continue
         if weight.shape != x.shape[-1:]:
-            raise ShapeError(f"cov: there is a weight for each observation. Operands: {describe((x, weight))}")
+            raise ShapeError(f"cov: each observation needs a weight. Operands: {describe((x, weight))}")
         if has_negative(weight):
             raise ArgumentError(f"cov: weights are 0 or more, and one is negative. Operands: {describe((x, weight))}")
         one = cast(weight, x.dtype)

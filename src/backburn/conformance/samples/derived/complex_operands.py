@@ -1,4 +1,4 @@
-"""Derived samples: those with float operands, with an imaginary part, for operations that take complex numbers."""
+"""Derived samples: float samples with imaginary parts added, for operations that take complex numbers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from backburn.conformance.samples.calls import flatten, is_float, is_inexact, ma
 from backburn.conformance.samples.table import SAMPLES, Array, Sample, case, real
 from backburn.ops.table import OPERATIONS, Operation
 
-#: The index of the first of these samples; that of the sample which one was made of is added.
+#: The first index of these samples; the index of the original sample is added.
 FIRST = 3000
-#: The largest absolute value of an operand, far from the ends of a float32.
+#: The largest absolute value of an operand, well within the range of float32.
 LARGEST = 1e30
-#: The modes of scattering that compare or multiply, as no complex numbers are.
+#: The modes of scattering that are not defined for complex numbers.
 CLOSED_MODES = frozenset({"mul", "min", "max"})
 #: Operands that are tolerances.
 REAL = frozenset({"rtol"})
@@ -33,7 +33,7 @@ def takes_complex(operation: Operation) -> bool:
 
 @cache
 def complex_samples(name: str) -> tuple[tuple[int, Sample], ...]:
-    """The samples of an operation with finite complex operands, with their indices; none where it takes none."""
+    """The samples of an operation with finite complex operands, with their indices; none if it takes none."""
     if name not in SAMPLES or not takes_complex(OPERATIONS[name]):
         return ()
     return tuple(_derived(name))[:MOST]
@@ -49,9 +49,9 @@ def _derived(name: str) -> Iterator[tuple[int, Sample]]:
 
 
 def complex_sample(name: str, sample: Sample) -> Sample | None:
-    """A sample with an imaginary part beside each float, or None if it has no floats, or not these.
+    """A sample with an imaginary part added to each float; None if it has no floats or is not suitable.
 
-    Operands of ``complex`` stay real. Those of products become small enough for a product of many, and those of
+    Operands of ``complex`` stay real. Operands of products become small enough for long products, and those of
     ``cholesky`` positive definite.
     """
     given = [o for o in flatten(sample.operands) if is_inexact(o)]
@@ -74,6 +74,6 @@ def complex_sample(name: str, sample: Sample) -> Sample | None:
 
 
 def with_imaginary(x: Any) -> Array:
-    """Float64 values with imaginary parts away from 0, the same at every call."""
+    """Values with imaginary parts away from 0, the same at every call."""
     generator = np.random.default_rng(x.size)
     return np.asarray(x + 1j * generator.uniform(0.2, 1.0, x.shape) * generator.choice([-1.0, 1.0], x.shape))

@@ -25,12 +25,12 @@ from backburn.ops.table import OPERATIONS, Operation
 #: The number of forms (ranks of the operands, numbers among them) in which an operation is tried in each dtype.
 FORMS = 4
 
-#: Operations whose values are places: a negative one has no unsigned counterpart.
+#: Operations whose values are indices: negative ones have no unsigned counterpart.
 PLACES = frozenset({"one_hot"})
 
 
 def dtype_samples(backend: Any, operation: Operation) -> list[tuple[str, int, Sample]]:
-    """Dtype, index and sample, of each dtype that a backend declares for arithmetic and no sample was written in."""
+    """Dtype, index and sample for each dtype that a backend declares for arithmetic but no sample was written in."""
     return [
         (dtype.name, index, sample)
         for dtype in backend.capabilities.dtypes
@@ -42,9 +42,9 @@ def dtype_samples(backend: Any, operation: Operation) -> list[tuple[str, int, Sa
 
 @cache
 def samples_in(name: str, dtype: DType) -> tuple[tuple[int, Sample], ...]:
-    """The first samples of an operation in each of some forms, and one of the ends of the dtype, moved to ``dtype``.
+    """The first samples of an operation in each of some forms, and one with the dtype's ends, converted to ``dtype``.
 
-    Each has the index of the sample that it was made from.
+    Each has the index of its original sample.
     """
     forms: dict[Any, tuple[int, Sample]] = {}
     for index, sample in samples_of(name):
@@ -59,7 +59,7 @@ def samples_in(name: str, dtype: DType) -> tuple[tuple[int, Sample], ...]:
 
 
 def in_dtype(operation: Operation, sample: Sample, dtype: DType) -> Sample | None:
-    """A sample of int64 in another int dtype, or one without operands in another of its kind; None for others."""
+    """An int64 sample in another int dtype, or one without operands in another dtype of its kind; None for others."""
     written = DTYPES.get(main_dtype(operation.name, sample))
     if written is None or written == dtype or written.kind != dtype.kind or operation.family == "random":
         return None
@@ -78,14 +78,14 @@ def in_dtype(operation: Operation, sample: Sample, dtype: DType) -> Sample | Non
 
 
 def _of_int64(operand: Any) -> bool:
-    """Whether an operand moves to another dtype: int64 arrays and numbers do."""
+    """Whether an operand is converted to another dtype: int64 arrays and numbers are."""
     return type(operand) is int or (isinstance(operand, np.ndarray | list) and flatten([operand])[0].dtype == np.int64)
 
 
 def _fitting(operand: Any, dtype: DType) -> Any:
-    """An operand with values of ``dtype``: those of an array are moved up where it has no negative ones.
+    """An operand with values of ``dtype``; arrays are shifted up if it has no negative values.
 
-    The ends of int64 become those of ``dtype``; other values are clipped to them.
+    The ends of int64 become those of ``dtype``; other values are clipped to its range.
     """
     least, most = int(np.iinfo(dtype.name).min), int(np.iinfo(dtype.name).max)
     if type(operand) is int:
@@ -105,7 +105,7 @@ def _fitting(operand: Any, dtype: DType) -> Any:
 
 
 def _made_in(sample: Sample, dtype: DType) -> Sample | None:
-    """A call that makes a tensor, making one of ``dtype``; None where its numbers may not fit."""
+    """A call that creates a tensor, now of ``dtype``; None if its numbers may not fit."""
     numbers = [v for v in sample.attributes.values() if isinstance(v, int | float) and not isinstance(v, bool)]
     fits = all(abs(v) < 100 and (v >= 0 or not dtype.name.startswith("u")) for v in numbers)
     return replace(sample, attributes={**sample.attributes, "dtype": dtype}) if fits else None

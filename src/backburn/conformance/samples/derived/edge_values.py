@@ -1,4 +1,4 @@
-"""Derived samples: edge values, 0-d operands, and scalars chosen so that a lost or swapped one is detected."""
+"""Derived samples: edge values, 0-d operands, and scalars that reveal lost or swapped operands."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ OPEN = frozenset(
     }
 )
 
-#: Samples with a number for an operand: arrays that hold the number among others of either sign, and numbers of both
-#: signs that are neither 0, nor 1, nor whole, so that a lost or changed one is detected.
+#: Samples with a number as an operand: arrays that hold the number among others of both signs, and numbers of both
+#: signs that are neither 0 nor 1, nor whole if floats, so that lost or changed ones are detected.
 LADDERS: dict[type, list[Any]] = {
     bool: [True, False], int: [-3, -2, 1, 2, 3], float: [-1.75, -1.0, 0.5, 0.75, 1.0, 2.5]
 }  # fmt: skip
@@ -54,7 +54,7 @@ _POSITIVE = frozenset({"bitwise_left_shift", "bitwise_right_shift", "pow", "pinv
 
 @cache
 def samples_of(name: str) -> tuple[tuple[int, Sample], ...]:
-    """Every sample of an operation with its index: those that are written, then those that are derived."""
+    """Every sample of an operation with its index: written samples, then derived ones."""
     if name not in SAMPLES:
         return ()
     return (*enumerate(SAMPLES[name].cases), *_derived(OPERATIONS[name]))
@@ -88,7 +88,7 @@ def _derived(operation: Operation) -> Iterator[tuple[int, Sample]]:
 
 
 def _with_numbers(operation: Operation) -> Iterator[tuple[int, Sample]]:
-    """A call with each of two other numbers, for each operand that is a number in a sample."""
+    """Calls with each of two other numbers, for each operand that is a number in a sample."""
     kinds = list(NUMBERS)
     for place in range(len(operation.operands)):
         for kind in kinds:
@@ -107,14 +107,14 @@ def _with_numbers(operation: Operation) -> Iterator[tuple[int, Sample]]:
 
 
 def _ladder(kind: type, array: Array) -> Array:
-    """An array of increasing values of the kind of the numbers, or a mask of its length."""
+    """An array of increasing values of the numbers' type, or a mask of the same length."""
     if array.dtype.kind == "b" and kind is not bool:
         return np.asarray(np.arange(len(LADDERS[kind])) % 2 == 0)
     return np.array(LADDERS[kind])
 
 
 def _values(operation: Operation, sample: Sample) -> list[Array]:
-    """The arrays among the operands that are values, where the first operand is an array of integers."""
+    """The arrays among the operands that are values, if the first array is of int64; else none."""
     named = [
         (n, a)
         for n, o in zip(operation.operands, sample.operands, strict=False)
@@ -133,7 +133,7 @@ def _changed(operation: Operation, sample: Sample, change: Callable[[Array], Arr
 
 
 def _special(array: Array) -> Array:
-    """Four of five elements replaced by NaN, infinities and a negative zero, in rotation."""
+    """An array with four of five elements replaced by NaN, infinities and a negative zero, in rotation."""
     if not is_float(array):
         return array
     result = array.copy()
@@ -143,7 +143,7 @@ def _special(array: Array) -> Array:
 
 
 def _ends(array: Array) -> Array:
-    """The first elements replaced by the ends of int64."""
+    """An array with the first elements replaced by the ends of int64."""
     if array.dtype != np.int64:
         return array
     result = array.copy()

@@ -1,10 +1,10 @@
-"""Derived samples: those that are written, with one axis after the other made long, or all of them at once.
+"""Derived samples: written samples with one axis stretched at a time, or all at once.
 
-A backend may take another way for large operands: vectors and their tails, tiles, threads, blocks, an algorithm that
-is better for many. So each axis of a sample gets odd lengths beyond the sizes at which libraries change their ways.
-Which axes of the operands, and which numbers among the options, have to grow together follows from the shape rule.
-The values follow from the sample's, so that they stay where the function is defined: floats lie between two of them,
-along the axis; whatever is whole is drawn from them.
+A backend may compute large operands differently: with vectors and their tails, tiles, threads, blocks, or another
+algorithm. So each axis of a sample gets odd lengths beyond the sizes at which libraries switch algorithms. The shape
+rule determines which axes of the operands, and which numbers among the options, must grow together. New values derive
+from the sample's, so that they stay in the function's domain: floats are interpolated between two values along the
+axis, whole numbers are drawn from the values.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from backburn.conformance.samples.table import SAMPLES, Array, Sample, Stored
 from backburn.ops.rules.shapes import broadcast
 from backburn.ops.table import OPERATIONS, Operation
 
-#: Lengths of a long axis, to which a few even ones are added: more than a block of 1,024; more than the 65,536 rows of
-#: a grid, or of 16 bits; more than a million; more than a float32 can count.
+#: Lengths of a long axis, to which an even offset is added: more than a block of 1,024; more than 65,536, the rows of a
+#: grid and the range of 16 bits; more than a million; more than float32 can count.
 LENGTHS = (1_031, 66_047, 1_050_001, 16_800_001)
-#: Lengths of axes that are all long, in rotation: tiles and vectors, and their tails.
+#: Lengths if all axes are long, in rotation, for tiles, vectors and their tails.
 SIDES = (67, 37, 131, 33)
-#: The number of a stretch of all axes, after those of single axes and their lengths.
+#: The number for stretching all axes, after those of the lengths of single axes.
 ALL = 9
 #: The most elements of the operands of one sample by the number of its length, and with all axes stretched.
 MOST = (1 << 14, 1 << 18, 1 << 22, 1 << 25)
 MOST_ALL = 1 << 17
-#: Fewer where the reference computes one element after the other, or the work grows faster than the operands.
+#: Fewer elements if the reference computes element by element, or the work grows faster than the operands.
 SLOW: dict[str, int] = {
     **dict.fromkeys(("poisson", "ctc_loss"), 130),
     **dict.fromkeys(("gamma", "random_bits", "random_window", "uniform", "integers", "bernoulli", "normal"), 300),
@@ -63,28 +63,28 @@ SLOW: dict[str, int] = {
 }  # fmt: skip
 #: The longest side of a matrix to be decomposed.
 SIDE = 67
-#: Operations whose reference is exact for small matrices: batches of these may be large.
+#: Operations whose reference suits only small matrices: only their batches are stretched.
 BATCHES = frozenset({"det", "slogdet", "cofactors"})
 
-#: Options that are lengths of results: those that may grow beside an axis, and those that may grow alone.
+#: Options that are lengths of results: those that may grow together with an axis, and those that may grow alone.
 BESIDE = frozenset({"shape", "length", "key", "stop"})
 ALONE = frozenset({"depth", "count", "repeats", "size", "num", "n", "m", "stop"})
-#: Operations whose result has any shape; that of others belongs to the axes of their operands.
+#: Operations whose result may have any shape; in others, shapes correspond to the axes of the operands.
 OF_ANY_SHAPE = frozenset({"reshape", "broadcast_to"})
-#: Operations whose operands must be what the forward operation made of others, which no rule knows.
+#: Operations whose operands must be results of the forward operation, which no rule checks.
 MADE = frozenset({"ctc_loss_backward", "avg_pool_backward"})
-#: Lengths in creation that are something else elsewhere.
+#: Options that are lengths only in creation.
 CREATION = frozenset({"n", "m", "shape"})
 #: Families whose integer operands may hold any integer.
 ANY_INTEGER = frozenset({"reduce", "scan", "sort", "sets", "shape", "selection", "linalg"})
-#: Values put near the end of an axis: NaN, infinities, a negative zero.
+#: Values near the end of an axis: NaN, infinities, a negative zero.
 EDGES = (np.nan, np.inf, -np.inf, -0.0)
-#: Subsets of axes of one length that are tried.
+#: The most subsets of axes of equal length that are tried.
 TRIES = 24
 
 
 class Slot(NamedTuple):
-    """An axis of an operand, by its place and its place in a list, or a number among the options, by name and place."""
+    """An axis of an operand (``holder``, index ``member`` in a list), or a number in the option ``holder``."""
 
     holder: int | str
     member: int
@@ -98,7 +98,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Stretch:
-    """New lengths of slots; ``number`` is one more of the ids of checks."""
+    """New lengths of slots; ``number`` is a part of the index in ids of checks."""
 
     number: int
     lengths: tuple[tuple[Slot, int], ...]
@@ -118,7 +118,7 @@ class _Shaped:
 
 
 def slots_of(operation: Operation, sample: Sample) -> dict[Slot, int]:
-    """Every slot of a sample with its present length, from 2 on; axes first."""
+    """Every slot of a sample with its current length, if that is at least 2; axes first."""
     found: dict[Slot, int] = {}
     for place, operand in enumerate(sample.operands):
         members = operand if isinstance(operand, list) else [operand]
@@ -142,7 +142,7 @@ def slots_of(operation: Operation, sample: Sample) -> dict[Slot, int]:
 
 
 def _sizes(operation: Operation) -> bool:
-    """Whether the option ``size`` is a length of the result, and not of windows."""
+    """Whether the option ``size`` is a length of the result, not of windows."""
     return operation.name.startswith(("adaptive", "interpolate"))
 
 
@@ -191,7 +191,7 @@ def _fits(operation: Operation, sample: Sample, lengths: Mapping[Slot, int]) -> 
 
 @cache
 def groups_of(name: str, index: int) -> list[tuple[Slot, ...]]:
-    """Sets of slots that can grow together, few at a time, so that each axis of an operand is in one if it can be."""
+    """Small sets of slots that can grow together, so that each axis of an operand is in one if possible."""
     operation, sample = OPERATIONS[name], SAMPLES[name].cases[index]
     slots = slots_of(operation, sample)
     found: dict[frozenset[Slot], tuple[Slot, ...]] = {}
@@ -207,14 +207,14 @@ def groups_of(name: str, index: int) -> list[tuple[Slot, ...]]:
 
 
 def _may_grow_beside(operation: Operation, other: Slot, slot: Slot) -> bool:
-    """Whether a number among the options may belong to an axis: in shapes and keys, that at its place."""
+    """Whether an option's number may belong to an axis: in shapes and keys, only the one at the same index."""
     return other.holder not in ("shape", "key") or operation.name in OF_ANY_SHAPE or other.member == slot.axis
 
 
 def _sets(
     operation: Operation, sample: Sample, slot: Slot, others: list[Slot], length: int
 ) -> Iterator[tuple[Slot, ...]]:
-    """The smallest set of a slot and others that can grow, and one with the options beside them."""
+    """The smallest set of a slot and others that can grow, and sets with one more option."""
     every = (more for size in range(len(others) + 1) for more in combinations(others, size))
     for more in islice(every, TRIES):
         if _grows(operation, sample, (slot, *more), length):
@@ -227,7 +227,7 @@ def _sets(
 
 
 def _grows(operation: Operation, sample: Sample, group: tuple[Slot, ...], length: int) -> bool:
-    """Whether the shape rule accepts longer axes, and the reference computes what it says."""
+    """Whether the shape rule accepts longer axes, and the reference agrees with it."""
     lengths = next((n for n in _near(length + 4, length) if _fits(operation, sample, dict.fromkeys(group, n))), None)
     if lengths is None or operation.name in MADE:
         return False
@@ -237,7 +237,7 @@ def _grows(operation: Operation, sample: Sample, group: tuple[Slot, ...], length
 
 
 def _computes(operation: Operation, sample: Sample, lengths: Mapping[Slot, int]) -> bool:
-    """Whether the reference knows a call with these lengths: rules of shapes trust in what belongs together."""
+    """Whether the reference accepts a call with these lengths, since shape rules do not check all constraints."""
     if any(_is_side(operation, sample, slot) for slot in lengths):  # a matrix of equal rows has no decomposition
         tried = _stretched(operation, sample, lengths, np.random.default_rng(0))
     else:
@@ -255,7 +255,7 @@ def _computes(operation: Operation, sample: Sample, lengths: Mapping[Slot, int])
 
 
 def _repeated(sample: Sample, lengths: Mapping[Slot, int]) -> Sample:
-    """A sample with longer axes along which its values begin again, which costs less to make than other values."""
+    """A sample with longer axes along which its values repeat, which is cheaper than new values."""
     operands = [list(o) if isinstance(o, list) else [o] for o in sample.operands]
     for (place, member, axis), n in lengths.items():
         if isinstance(place, int):
@@ -272,7 +272,7 @@ def _repeated(sample: Sample, lengths: Mapping[Slot, int]) -> Sample:
 
 
 def _near(length: int, multiple: int) -> tuple[int, int]:
-    """An odd length, and an odd multiple of the present one for axes that are parted into groups."""
+    """An odd length, and an odd multiple of the current one for axes that are split into groups."""
     return length | 1, ((length // multiple) | 1) * multiple
 
 
@@ -281,9 +281,9 @@ def _near(length: int, multiple: int) -> tuple[int, int]:
 
 @cache
 def stretches(name: str, index: int, number: int) -> tuple[Stretch, ...]:
-    """The ways to stretch each axis of a written sample to the length of this number, and with :data:`ALL` all at once.
+    """Stretches of each axis of a written sample to the length with this number; for :data:`ALL`, of all axes at once.
 
-    Ways whose operands would be too large get the largest length that is not, if that is more than the length before.
+    If operands would be too large, the axis gets the largest possible length, if that exceeds the previous one.
     """
     operation, sample = OPERATIONS[name], SAMPLES[name].cases[index]
     groups = groups_of(name, index)
@@ -304,7 +304,7 @@ def stretches(name: str, index: int, number: int) -> tuple[Stretch, ...]:
 
 
 def _length(operation: Operation, sample: Sample, group: tuple[Slot, ...], place: int, number: int) -> int:
-    """The length of this number, or the largest that makes no operand or result larger than it may be."""
+    """The length with this number, or the largest for which operands and results are not too large."""
     wanted = LENGTHS[number] + 2 * (zlib.crc32(f"{operation.name}{place}".encode()) % 61)
     if any(_is_side(operation, sample, slot) for slot in group):
         wanted = min(wanted, SIDE)
@@ -325,7 +325,7 @@ def _is_side(operation: Operation, sample: Sample, slot: Slot) -> bool:
 
 
 def _elements(operation: Operation, sample: Sample, lengths: Mapping[Slot, int]) -> int:
-    """The number of elements of all operands, or of the results if they have more."""
+    """The number of elements of all operands, or of the largest result if it has more."""
     operands, attributes = _with_lengths(sample, lengths)
     sizes = [math.prod(o.shape) for o in flatten(operands) if isinstance(o, _Shaped)]
     try:
@@ -357,9 +357,9 @@ def _all(operation: Operation, sample: Sample, groups: list[tuple[Slot, ...]]) -
 
 @lru_cache(maxsize=4)
 def stretched(name: str, index: int, stretch: Stretch, edges: bool = False, ties: bool = True) -> Sample:
-    """A written sample with other lengths, the same values in every run.
+    """A written sample with other lengths, with the same values in every run.
 
-    With ``edges`` there are NaN, infinities and a negative zero at the end of an axis; with ``ties`` equal floats.
+    With ``edges`` it has NaN, infinities and a negative zero at the end of an axis; with ``ties`` equal floats.
     """
     operation, sample = OPERATIONS[name], SAMPLES[name].cases[index]
     generator = np.random.default_rng(zlib.crc32(f"{name}{index}{stretch}".encode()))
@@ -415,7 +415,7 @@ def _stretched(
 
 
 def _pointing(indices: Array, old: int, new: int, generator: np.random.Generator) -> Array:
-    """Indices that pointed into a shorter axis, anywhere on the new one; those that point nowhere stay."""
+    """Indices into a shorter axis, redrawn over the new one; indices outside of the axis stay."""
     inside, behind = (indices >= 0) & (indices < old), (indices < 0) & (indices >= -old)
     result = np.where(inside, generator.integers(0, new, indices.shape), indices)
     if inside.any():
@@ -424,7 +424,7 @@ def _pointing(indices: Array, old: int, new: int, generator: np.random.Generator
 
 
 def _put_edges(values: Array, axis: int, everywhere: bool) -> None:
-    """Write NaN, infinities and a negative zero where a vector of elements may end, in rotation from row to row."""
+    """Write NaN, infinities and a negative zero near the end of rows, in the tails of vectors, rotating by row."""
     rows = np.moveaxis(values, axis, -1)
     for row, place in enumerate(np.ndindex(rows.shape[:-1])):
         for turn, special in enumerate(EDGES):
@@ -433,17 +433,17 @@ def _put_edges(values: Array, axis: int, everywhere: bool) -> None:
 
 
 def _is_whole(array: Array) -> bool:
-    """Whether values are not measures between which others lie: integers, truth values, NaN."""
+    """Whether values must not be interpolated: integers, booleans, NaN and infinities."""
     return not is_float(array) or not np.isfinite(array).all() or bool((array == np.round(array)).all())
 
 
 def _drawn(array: Array, axis: int, length: int, generator: np.random.Generator) -> Array:
-    """The slices of an array along an axis, and then more of them, in any order."""
+    """The slices of an array along an axis, followed by more of them in random order."""
     return np.take(array, _places(array, axis, length, generator), axis)
 
 
 def _between(array: Array, axis: int, length: int, generator: np.random.Generator, ties: bool) -> Array:
-    """The slices of an array along an axis, and then others, each of them between two of these."""
+    """The slices of an array along an axis, followed by interpolations between neighbouring ones."""
     places = _places(array, axis, length, generator)
     first = np.take(array, places, axis)
     second = np.take(array, (places + 1) % array.shape[axis], axis)
@@ -458,7 +458,7 @@ def _between(array: Array, axis: int, length: int, generator: np.random.Generato
 
 
 def _matrices(like: Any, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
-    """Matrices with a condition of about three and no two values alike, symmetric where the written one is."""
+    """Matrices with a condition of about three and distinct singular values, symmetric if the written one is."""
     rows, columns = shape[-2:]
     result = generator.normal(size=shape) / (8 * np.sqrt(max(rows, columns)))
     if like.dtype.kind == "c":
@@ -476,7 +476,7 @@ def _places(array: Array, axis: int, length: int, generator: np.random.Generator
 
 
 def _integers(array: Array, axis: int, length: int, generator: np.random.Generator) -> Array:
-    """The slices of an array of integers, and then others whose sums neither 24 nor 32 bits hold."""
+    """The slices of an array of integers, followed by others whose sums neither 24 nor 32 bits can hold."""
     shape = list(array.shape)
     shape[axis] = length - array.shape[axis]
     return np.concatenate([array, generator.integers(-(2**25), 2**25, shape)], axis)
