@@ -344,7 +344,7 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
         with pytest.raises(ArgumentError, match=words):
             bb.operation()(body)
         assert body is add or body.__name__ not in OPERATIONS
-    with pytest.raises(ArgumentError, match="one pass"):
+    with pytest.raises(ArgumentError, match="a fused operation"):
         bb.operation(fuse=True, result="bool")(known)
     with pytest.raises(ArgumentError, match="is not an operation"):
         bb.implement("nothing", NumpyBackend)

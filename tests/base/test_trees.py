@@ -209,7 +209,7 @@ def test_places_in_what_never_changes() -> None:
     assert mutable.unchanged()
     with pytest.raises(ArgumentError, match="a tuple cannot be changed in place"):
         MutableTree((1.0,), lambda leaf: True).leaves[0].put(2.0)
-    with pytest.raises(ArgumentError, match="only one leaf"):
+    with pytest.raises(ArgumentError, match="a single leaf"):
         MutableTree(1.0, lambda leaf: True)
 
 
@@ -286,7 +286,7 @@ def test_one_leaf_in_two_places_of_a_node_that_shares() -> None:
     assert again == structure
     with pytest.raises(ArgumentError, match=r"at '1\.1\.again', one tree has a leaf that also occurs elsewhere"):
         tree_map(lambda x, y: x, tree, [outside, Owner(a, {"again": b, "b": b}, Owner(b, outside)), outside, a])
-    with pytest.raises(ArgumentError, match="different other places"):
+    with pytest.raises(ArgumentError, match="repeat different leaves"):
         tree_map(lambda x, y: x, Owner(a, b, a), Owner(a, b, b))
 
 

@@ -180,7 +180,7 @@ def test_unfold_and_fold(torch: Any) -> None:
 def test_resampling_that_is_refused() -> None:
     x = bb.asarray(normal(1, 1, 4))
     for options, error, words in (
-        ({}, ArgumentError, "either size or scale_factor"),
+        ({}, ArgumentError, "give either size or scale_factor"),
         ({"size": 3, "mode": "bilinear"}, ArgumentError, "the mode .* more axes 'linear' is that"),
         ({"size": 3, "align_corners": True}, ArgumentError, "align_corners has no meaning"),
         ({"scale_factor": (1, 2)}, ArgumentError, "scale_factor needs one number"),

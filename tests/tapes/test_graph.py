@@ -732,8 +732,8 @@ def test_a_backend_without_values_has_masks_and_classes() -> None:
     [
         (lambda g, r, m: g.struct_field(r, "wieght"), ArgumentError, r"no field 'wieght'.*'weight'"),
         (lambda g, r, m: g.struct_field(r, 2), OutOfRangeError, "fields 0 to 1, not 2"),
-        (lambda g, r, m: g.struct_field(r, None), DTypeError, "by its name or its index, not by None"),
-        (lambda g, r, m: g.struct_field(r, True), DTypeError, "by its name or its index, not by True"),
+        (lambda g, r, m: g.struct_field(r, None), DTypeError, "by name or index, not None"),
+        (lambda g, r, m: g.struct_field(r, True), DTypeError, "by name or index, not True"),
         (lambda g, r, m: g.struct_field(m, "a"), DTypeError, "a map: use map_lookup"),
         (lambda g, r, m: g.map_lookup(m, "b"), KeyError, "^map_lookup: the map of node 1 has no key 'b'"),
         (lambda g, r, m: g.map_lookup(r, "weight"), DTypeError, "a record: use struct_field"),

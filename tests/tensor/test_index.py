@@ -87,7 +87,7 @@ def test_what_scatter_refuses() -> None:
     x = bb.asarray([1, 2, 3])
     with pytest.raises(ArgumentError, match=r"scatter: mode is one of 'assign', 'add', .*'max', 'mean', not 'sub'"):
         bb.scatter(x, bb.asarray([0]), 1, axis=0, mode="sub")
-    with pytest.raises(ArgumentError, match=r"not 'amax'; 'max' is that\. Operand: int64\[3\]"):
+    with pytest.raises(ArgumentError, match=r"not 'amax'; use 'max'\. Operand: int64\[3\]"):
         bb.scatter(x, bb.asarray([0]), 1, axis=0, mode="amax")
     with pytest.raises(DTypeError, match=r"scatter: the number 1.5 does not fit into int64"):
         bb.scatter(x, bb.asarray([0]), 1.5, axis=0)

@@ -120,7 +120,7 @@ def test_capsules_that_nobody_takes_are_released() -> None:
 
 def test_what_is_no_column_is_refused() -> None:
     for x in (bb.ones(()), bb.ones((2, 2, 2))):
-        with pytest.raises(ShapeError, match=r"vectors and matrices .* not float32\["):
+        with pytest.raises(ShapeError, match=r"vectors and matrices, not float32\["):
             x.__arrow_c_array__()
     for y in (bb.ones(2, dtype="bfloat16"), bb.ones(2).quantize()):
         with pytest.raises(DTypeError, match="Arrow has no"):

@@ -86,7 +86,7 @@ def test_the_gradient_of_a_median_goes_to_its_element() -> None:
         assert each.tolist() == bb.median_with_indices(x, 1)[0].tolist()
     ties = bb.asarray([2.0, 1.0, 2.0, 2.0, 9.0])
     assert bb.grad(lambda x: bb.median_with_indices(x)[0])(ties).tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
-    with pytest.raises(ShapeError, match=r"median_with_indices: there is no element .*float32\[2,0\]"):
+    with pytest.raises(ShapeError, match=r"median_with_indices: there are no elements.*float32\[2,0\]"):
         bb.median_with_indices(bb.zeros((2, 0)))
     assert bb.median_with_indices(bb.zeros((0, 2)))[1].shape == (0,)
     with pytest.raises(DTypeError, match=r"median_with_indices: .*bool"):
