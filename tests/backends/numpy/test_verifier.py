@@ -1,4 +1,4 @@
-"""The verifier of native programs: each fault planted in the planner is refused, by name of the recorded call."""
+"""The verifier of native programs: each fault planted in the planner is refused, naming the recorded call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = needs_kernels
 
 
 def plant_plan(patch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str) -> None:
-    """Plant a fault, also where the function makes the plans of operations."""
+    """Plant a fault in a function, also where it is registered as the planner of operations."""
     function = vars(owner)[name]
     planted = plant(patch, owner, name, old, new)
     for operation, planner in program_compiler.PLANNERS.items():
@@ -33,7 +33,7 @@ def plant_plan(patch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: 
 
 
 def record(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
-    """Record a function of arrays of these shapes, and return the results of a replay beside those of a call."""
+    """Record a function of arrays of these shapes; return the results of the unrecorded and of the recorded call."""
     k = "autodiff(capture(numpy))"
     rng = np.random.default_rng(0)
     given = [bb.asarray(rng.normal(size=shape).astype(np.float32), backend=k) for shape in shapes]
@@ -231,7 +231,7 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
 
 
 def _forget() -> None:
-    """Forget what planning remembers from program to program."""
+    """Clear caches that planning shares between programs."""
     vars(formulas)["pass_of"].cache_clear()
     fused._program.cache_clear()
 
@@ -255,8 +255,8 @@ def test_a_planted_fault_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("rows", [slice(0, 4), slice(1, 3), slice(2, None)])
-def test_constants_may_be_parts_of_one_array(rows: slice) -> None:
-    """A shorter part that begins where the array or another part does takes nothing away from it."""
+def test_constants_may_be_views_of_one_array(rows: slice) -> None:
+    """A shorter view that starts where the array or another view does must not shorten it."""
     c = bb.asarray(np.random.default_rng(1).normal(size=(5, 8)).astype(np.float32), backend="autodiff(capture(numpy))")
 
     def function(x: Any) -> Any:
@@ -269,8 +269,8 @@ def test_constants_may_be_parts_of_one_array(rows: slice) -> None:
         np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6)
 
 
-def test_values_may_lie_in_one_place_one_after_the_other() -> None:
-    """A matrix is turned twice, each through memory that the one before it has left."""
+def test_values_may_reuse_memory() -> None:
+    """Each matrix is transposed twice, through memory that the previous one has released."""
 
     def twice(*given: Any) -> Any:
         return bb.tanh(bb.concat([bb.exp(x * 2.0).T.T for x in given]))
@@ -279,7 +279,7 @@ def test_values_may_lie_in_one_place_one_after_the_other() -> None:
     np.testing.assert_allclose(first.numpy(), replayed.numpy(), rtol=1e-6)
 
 
-def test_a_pass_may_lie_where_its_operand_was_turned_twice() -> None:
+def test_a_pass_may_overwrite_an_operand_transposed_twice() -> None:
     def function(x: Any, y: Any, z: Any, w: Any) -> Any:
         turned = bb.permute_dims(bb.permute_dims(x @ y, (1, 0)), (1, 0))
         return [bb.exp(turned * 0.1 + bb.cos(z)) * 0.124 @ w]
@@ -288,8 +288,8 @@ def test_a_pass_may_lie_where_its_operand_was_turned_twice() -> None:
     np.testing.assert_allclose(first[0].numpy(), again[0].numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_all_kernels_that_lists_call_are_known() -> None:
-    """The sources of the planner name no kernel whose effects the verifier does not know, and no other kind of move."""
+def test_the_verifier_s_tables_match_kernels_and_planners() -> None:
+    """Every kernel in ``EFFECTS`` exists for both dtypes, and ``MOVES`` are the rearrangements with a planner."""
     for name in effects.EFFECTS:
         assert compiled.kernel(name) is not None
         assert compiled.kernel(f"{name}_double") is not None
@@ -297,8 +297,8 @@ def test_all_kernels_that_lists_call_are_known() -> None:
     assert moves == effects.MOVES.keys()
 
 
-def test_a_refused_list_is_a_step_that_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a warning that says why, as for any other step."""
+def test_a_step_with_a_refused_native_program_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning gives the reason, as for any other step that is not recorded."""
     owner, name, old, new, function, _, _ = FAULTS["a lifetime one step short"]
     captured = bb.capture(function, state=False)
     x = bb.asarray([1.0, 2.0, 3.0], backend="capture(numpy)")
