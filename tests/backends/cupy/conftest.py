@@ -1,4 +1,4 @@
-"""The stand-in for CuPy, and the marker ``stand_in`` for every test of this folder that needs no GPU."""
+"""The stand-in for CuPy, and the marker ``stand_in`` on every test in this folder that needs no GPU."""
 
 import importlib
 from collections.abc import Iterator
@@ -9,21 +9,21 @@ from tests.backends.cupy.stand_in.use import forget, standing_in
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test, so that a run leaves it out unless it is given ``-m stand_in``."""
+    """Mark a test, so that it only runs with ``-m stand_in``."""
     if item.get_closest_marker("gpu") is None:
         item.add_marker(pytest.mark.stand_in)
 
 
 @pytest.fixture(scope="module")
 def cupy() -> Iterator[Any]:
-    """The stand-in for CuPy, as the module ``cupy``."""
+    """The stand-in for CuPy as the module ``cupy``."""
     with standing_in() as module:
         yield module
 
 
 @pytest.fixture
 def without_cudnn(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The stand-in for CuPy where there is none for cuDNN."""
+    """Hide the stand-in for cuDNN."""
     monkeypatch.setitem(importlib.import_module("cudnn").SETTINGS, "version", None)
     forget()
     yield
