@@ -461,7 +461,7 @@ def test_files_of_gguf_that_lie_are_refused(tmp_path: Path) -> None:
         (good.replace(axes, struct.pack("<IQQ", 2, 3, 1 << 63)), "the shape of 'x' is not a list"),
         (good.replace(axes, struct.pack("<IQQ", 2, 3, 1 << 40)), "'x' ends beyond the end of the file"),
         (good[:-64], "'x' ends beyond the end of the file"),
-        (good.replace(axes + bytes(12), axes + struct.pack("<IQ", 0, 1)) + bytes(64), "'x' begins at 1, not a multiple"),
+        (good.replace(axes + bytes(12), axes + struct.pack("<IQ", 0, 1)) + bytes(64), "begins at 1, not a multiple"),
         (gguf(kind=2), "rows of 'x' do not divide into blocks of 32"),
         (good.replace(files.text("x"), struct.pack("<Q", 1) + b"\xff"), "a name in its header is not text"),
     ):
