@@ -132,9 +132,7 @@ def test_second_derivatives_have_layers_too(trace: Trace) -> None:
     slope = bb.grad(lambda x: (bb.grad(lambda x: model(x).sum())(x) ** 2.0).sum())
     slope(x)
     found = named(calls(trace, "backward"))
-    assert [layer for name, layer in found if name == "matmul"] == ["0", "0", "0"], (
-        "the derivative, and two for its gradient"
-    )
+    assert [layer for name, layer in found if name == "matmul"] == ["0", "0", "0"], "slope, and two for its gradient"
     assert ("permute_dims", "0") in found, "from the gradient rule of the first derivative"
     assert {layer for name, layer in found if name == "tanh_slope"} == {"1"}
     check_nesting(calls(trace, "module", "forward", "backward", "backward pass"))
