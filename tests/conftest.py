@@ -1,4 +1,4 @@
-"""Setup of every test: a clean environment, and the markers' meaning."""
+"""Setup of every test: a clean environment, common fixtures, and which tests are collected or skipped."""
 
 import gc
 import os
@@ -11,22 +11,22 @@ import pytest
 
 try:
     import hypothesis
-except ImportError:  # what is tested on a GPU needs nothing beside pytest
+except ImportError:  # the GPU tests need only pytest
     hypothesis = None  # type: ignore[assignment]
 
-# Variables of the developer's own runs must not choose what is tested.
+# The developer's environment variables must not change what is tested.
 for variable in [name for name in os.environ if name.startswith("BACKBURN_")]:
     del os.environ[variable]
-# Workers share the processors: threads that wait for work spin, and would take them from the other workers. Libraries
-# read this when they are loaded, and so does every process that a test starts.
+# Workers share the processors: idle threads spin, which would slow the other workers. Libraries read this on import,
+# and processes that tests start inherit it.
 if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
     for library in ("BACKBURN", "OPENBLAS", "OMP", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 os.environ["MPLBACKEND"] = "Agg"
-# Functions that JAX compiles in the tests are called once or twice: optimizing takes longer than it saves.
+# The tests call functions compiled with JAX once or twice: optimization would cost more than it saves.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
-# No timed assertion: a slow machine is not a failure. The same examples in every run: a failure repeats.
+# No deadline, so that slow machines do not fail; the same examples in every run, so that failures repeat.
 if hypothesis is not None:
     hypothesis.settings.register_profile("backburn", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("backburn")
@@ -34,7 +34,7 @@ if hypothesis is not None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _lists_are_verified() -> None:
-    """Verify each native program and each update of state that a test records, as users do with BACKBURN_DEBUG=1."""
+    """Verify each native program and state update that a test records, as with BACKBURN_DEBUG=1."""
     from backburn_numpy.programs import verifier
 
     verifier.VERIFIES = True
@@ -42,7 +42,7 @@ def _lists_are_verified() -> None:
 
 @pytest.fixture
 def guarded_memory() -> Iterator[None]:
-    """Canaries around every array of the NumPy backend, and NaN in what nothing has written."""
+    """Canaries around every array of the NumPy backend, and NaN in uninitialized memory."""
     from tests.helpers.guards import guarded
 
     with guarded():
@@ -51,7 +51,7 @@ def guarded_memory() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_operation_outlives_its_test() -> Iterator[None]:
-    """Remove operations that a test has added to the table: other tests walk over the table."""
+    """Remove operations that a test added to the table: other tests iterate over it."""
     from backburn.backend.user_operations import withdraw
     from backburn.ops.table import OPERATIONS
 
@@ -63,7 +63,7 @@ def _no_operation_outlives_its_test() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _print_options_do_not_outlive_a_test() -> Iterator[None]:
-    """Restore how tensors are printed: tests that call every function set that, too."""
+    """Restore the print options, which tests that call every function change."""
     from backburn.tensor.core.print_options import OPTIONS
 
     before = dict(OPTIONS)
@@ -75,12 +75,12 @@ def _print_options_do_not_outlive_a_test() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def torch() -> Any:
     """PyTorch, where it is installed."""
-    return pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
+    return pytest.importorskip("torch", reason="torch, the reference, is not installed")
 
 
 @pytest.fixture(params=[(1, True), (2, True), (2, False)], ids=["one thread", "two threads", "NumPy alone"])
 def way_of_computing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The ways in which the NumPy backend computes on large arrays, one after the other."""
+    """Run the test with each implementation that the NumPy backend has for large arrays."""
     import numpy as np
 
     from backburn_numpy import compiled
@@ -94,7 +94,7 @@ def way_of_computing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     threads.set_num_threads(count)
     yield
     threads.set_num_threads(before)
-    assert np.getbufsize() == 8192  # some operations make it smaller for a call
+    assert np.getbufsize() == 8192  # some operations reduce it during a call
 
 
 def why_no_gpu() -> str | None:
@@ -112,7 +112,7 @@ def why_no_gpu() -> str | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests without garbage collection: they are kept, and would be walked over again and again."""
+    """Disable garbage collection during test collection: each run would traverse all tests collected so far."""
     gc.disable()
     try:
         return (yield)
@@ -126,9 +126,9 @@ _ALL_SLOW = re.compile(rb"^pytestmark = (\[\s*)?pytest\.mark\.slow\b", re.MULTIL
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out modules without a test that -m wants, by their text: each worker would import and collect them.
+    """Ignore modules whose text shows that -m selects none of their tests, which saves importing them in each worker.
 
-    Modules that the command line names are collected: their tests are reported as deselected.
+    Modules named on the command line are always collected: their tests are reported as deselected.
     """
     wanted = config.getoption("markexpr").split()
     if not collection_path.match("test_*.py") or "or" in wanted or "slow" not in wanted:
@@ -141,7 +141,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked `gpu`, with the reason, on a machine that cannot run them."""
+    """Skip the tests marked `gpu`, with the reason, if they cannot run."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := why_no_gpu()):
         for item in marked:

@@ -70,12 +70,12 @@ def find_misplaced(operands: tuple[Any, ...], device: int) -> str | None:
         if isinstance(x, (np.ndarray, np.generic)):
             return (
                 f"an operand {x.dtype}{list(x.shape)} is in host memory. "
-                "Nothing is moved by itself: from_numpy (bb.asarray) copies it to the device"
+                "Nothing is copied implicitly: from_numpy (bb.asarray) copies it to the device"
             )
         if isinstance(x, cupy.ndarray) and x.device.id != device:
             return (
                 f"an operand {x.dtype}{list(x.shape)} is on cuda:{x.device.id} and the backend on cuda:{device}. "
-                f"Nothing is moved by itself: write .to('cupy:{device}')"
+                f"Nothing is copied implicitly: write .to('cupy:{device}')"
             )
     return None
 

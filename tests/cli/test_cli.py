@@ -54,7 +54,7 @@ def run(capsys):
 def test_info_shows_the_plan_of_a_run(run, config: Path) -> None:
     config.write_text(
         config.read_text().replace("epochs = 2", "epochs = 2\ncapture = false")
-    )  # which the plan leaves out
+    )  # the plan ignores capture = false
     status, out, err = run("info", config, "--plan")
     assert (status, err) == (0, "")
     assert "calls in no pass" in out
@@ -65,7 +65,7 @@ def test_info_shows_the_plan_of_a_run(run, config: Path) -> None:
 
 
 def fresh(*arguments: object, module: str = "backburn", **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m backburn`` in a process of its own."""
+    """Run ``python -m backburn`` in a new process."""
     path = os.pathsep.join(p for p in sys.path if p)
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", module, *map(str, arguments)],
@@ -84,7 +84,7 @@ def last(out: str) -> str:
 # ---- train and evaluate ----
 
 
-def test_train_says_what_it_does_and_leaves_a_model(run, config: Path, tmp_path: Path) -> None:
+def test_train_prints_progress_and_writes_a_model(run, config: Path, tmp_path: Path) -> None:
     status, out, err = run("train", config)
     assert (status, err) == (0, "")
     lines = out.splitlines()
@@ -115,7 +115,7 @@ def test_a_profile_of_the_training_is_printed(run, config: Path) -> None:
     assert re.fullmatch(r"held-out accuracy: \d\d\.\d\d%", last(out))
 
 
-def test_a_traced_training_leaves_its_timeline(run, config: Path, tmp_path: Path) -> None:
+def test_traced_training_writes_a_timeline(run, config: Path, tmp_path: Path) -> None:
     status, out, err = run("train", config, "--backend", "autodiff(trace(numpy, limit=1000))", "--overwrite")
     assert (status, err) == (0, "")
     path = tmp_path / "out" / "timeline.json"
@@ -124,7 +124,7 @@ def test_a_traced_training_leaves_its_timeline(run, config: Path, tmp_path: Path
     assert any(event["name"] == "label_cross_entropy_backward" for event in events)
 
 
-def test_evaluate_says_the_same_in_a_fresh_process(run, config: Path, tmp_path: Path) -> None:
+def test_evaluate_prints_the_same_in_a_fresh_process(run, config: Path, tmp_path: Path) -> None:
     _, out, _ = run("train", config)
     model = tmp_path / "out" / "model.safetensors"
     done = fresh("evaluate", model)
@@ -134,7 +134,7 @@ def test_evaluate_says_the_same_in_a_fresh_process(run, config: Path, tmp_path: 
         assert last(run("evaluate", model, "--backend", spec)[1]) == last(out)
 
 
-def test_letters_that_the_output_lacks_are_escaped(config: Path, tmp_path: Path) -> None:
+def test_characters_missing_from_the_output_encoding_are_escaped(config: Path, tmp_path: Path) -> None:
     arguments = ("train", config, "--epochs", 1, "--out", tmp_path / "Größe")
     trained = fresh(*arguments, PYTHONIOENCODING="ascii:strict")
     assert trained.returncode == 0, trained.stderr
@@ -153,7 +153,7 @@ def test_the_same_seed_gives_the_same_numbers(run, config: Path, tmp_path: Path)
     assert models[0] == models[1]
 
 
-def test_options_win_over_the_file(run, config: Path, tmp_path: Path) -> None:
+def test_options_override_the_file(run, config: Path, tmp_path: Path) -> None:
     _, out, _ = run("train", config, "--epochs", 1, "--out", tmp_path / "elsewhere", "--seed", 4)
     assert len(re.findall("^epoch ", out, re.MULTILINE)) == 1
     assert (tmp_path / "elsewhere" / "model.safetensors").exists()
@@ -181,7 +181,7 @@ def test_a_plain_backend_is_wrapped_with_a_note(run, config: Path) -> None:
 
 
 @pytest.mark.slow
-def test_resume_goes_on_where_a_run_ended(run, config: Path, tmp_path: Path) -> None:
+def test_resume_continues_where_a_run_ended(run, config: Path, tmp_path: Path) -> None:
     _, whole, _ = run("train", config, "--epochs", 4, "--out", tmp_path / "whole")
     run("train", config, "--epochs", 2)
     status, out, _ = run("train", config, "--epochs", 4, "--resume")
@@ -197,7 +197,7 @@ def test_resume_goes_on_where_a_run_ended(run, config: Path, tmp_path: Path) -> 
     assert last(again) == last(whole)
 
 
-def test_a_run_is_not_overwritten_without_being_told(run, config: Path, tmp_path: Path) -> None:
+def test_a_run_is_overwritten_only_with_the_option(run, config: Path, tmp_path: Path) -> None:
     assert run("train", config, "--epochs", 1)[0] == 0
     model = tmp_path / "out" / "model.safetensors"
     before = model.read_bytes()
@@ -206,7 +206,7 @@ def test_a_run_is_not_overwritten_without_being_told(run, config: Path, tmp_path
     assert "already has a run: " in err
     assert all(option in err for option in ("--resume", "--overwrite", "--out"))
     assert model.read_bytes() == before
-    model.unlink()  # what could be resumed is kept, too
+    model.unlink()  # resumable checkpoints are kept, too
     assert "already has a run: " in run("train", config, "--seed", 5)[2]
     assert run("train", config, "--seed", 5, "--overwrite")[0] == 0
     assert model.exists()
@@ -214,7 +214,7 @@ def test_a_run_is_not_overwritten_without_being_told(run, config: Path, tmp_path
         run("train", config, "--resume", "--overwrite")
 
 
-# Another test of the same process may have started threads of JAX, which warns of any fork.
+# Another test in the same process may have started JAX, which warns of any fork.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
@@ -251,13 +251,13 @@ def test_a_signal_keeps_the_last_step(config: Path, tmp_path: Path, run, number:
 
 
 def test_a_run_in_another_thread_leaves_signals_alone(run, config: Path) -> None:
-    """Python lets the main thread alone handle them."""
+    """Python handles signals only in the main thread."""
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(run, "train", config, "--epochs", 1).result()[0] == 0
 
 
-def test_a_killed_run_goes_on_from_its_last_saved_epoch(config: Path, tmp_path: Path, run) -> None:
-    """A run that is killed, as after a power cut, writes nothing at the end."""
+def test_a_killed_run_resumes_from_its_last_saved_epoch(config: Path, tmp_path: Path, run) -> None:
+    """A killed run, as after a power failure, writes nothing at the end."""
     path = os.pathsep.join(p for p in sys.path if p)
     program = (
         "import sys; from backburn.cli import main; from backburn.train import callbacks\n"
@@ -281,11 +281,11 @@ def test_a_killed_run_goes_on_from_its_last_saved_epoch(config: Path, tmp_path: 
     assert status == 0
     found = re.search(r"resumed after step \d+, in epoch (\d+)", out)
     assert found
-    assert int(found[1]) > number - 2  # the one that was being saved when the kill came, and the one before it
+    assert int(found[1]) > number - 2  # the one being saved when it was killed, and the one before
 
 
-def test_ctrl_c_while_it_is_imported_prints_no_traceback() -> None:
-    """The command takes Ctrl-C from its first import on."""
+def test_ctrl_c_during_import_prints_no_traceback() -> None:
+    """The command handles Ctrl-C from its first import on."""
     program = (
         "import builtins, sys\n"
         "real = builtins.__import__\n"
@@ -352,7 +352,7 @@ def test_the_example_reaches_97_percent(run, tmp_path: Path) -> None:
 # ---- what goes wrong ----
 
 
-def test_a_model_is_not_measured_without_values(run, config: Path, tmp_path: Path) -> None:
+def test_evaluate_refuses_a_backend_without_values(run, config: Path, tmp_path: Path) -> None:
     assert run("train", config, "--epochs", 1)[0] == 0
     status, _, err = run("evaluate", tmp_path / "out" / "model.safetensors", "--backend", "null")
     assert status == 2
@@ -428,7 +428,7 @@ def test_a_missing_extra_says_how_to_install_it(config: Path, package: str) -> N
     )
     lines = {
         "pydantic": "backburn: pydantic is not installed; configuration files need it: pip install 'backburn[train]'\n",
-        "tqdm": "",  # of a bar, which needs a terminal
+        "tqdm": "",  # the progress bar needs a terminal
         "matplotlib": "note: without matplotlib there is no picture of the curves: pip install 'backburn[train]'\n",
     }
     assert done.stderr == lines[package]

@@ -1,4 +1,4 @@
-"""What the command line says before a command runs: help, mistyped commands, and completions of a shell."""
+"""What the command line prints before a command runs: help, mistyped commands and shell completions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_mistake_is_named_with_what_was_probably_meant(
 
 def test_a_shell_completes_commands_options_and_files(tmp_path: Path) -> None:
     if (bash := shutil.which("bash")) is None:
-        pytest.skip("there is no bash")
+        pytest.skip("bash is not installed")
     made = subprocess.run(
         [sys.executable, "-m", "shtab", "--shell=bash", "backburn.cli.parser"], capture_output=True, check=True
     )

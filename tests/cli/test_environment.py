@@ -1,4 +1,4 @@
-"""The report of ``backburn info``, as text and as JSON: one set of facts, and none that stops it."""
+"""The report of ``backburn info``, as text and JSON: both show the same facts, and errors do not stop it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ KEYS = {
     "decorators.[].usable": bool,
     "decorators.[].reason": str | None,
 }
-#: Those that have any key.
+#: Entries with arbitrary keys.
 OPEN = ("packages", "variables", "libraries")
 
 
@@ -79,7 +79,7 @@ def as_json(capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
     return status, json.loads(captured.out)
 
 
-def test_the_keys_and_their_types(capsys, monkeypatch) -> None:
+def test_report_keys_have_their_types(capsys, monkeypatch) -> None:
     monkeypatch.setenv("BACKBURN_NUM_THREADS", "1")
     status, report = as_json(capsys)
     assert status == 0
@@ -98,7 +98,7 @@ def test_every_key_is_described() -> None:
     assert described == written
 
 
-def test_the_facts(capsys, monkeypatch) -> None:
+def test_reported_facts_match_the_installation(capsys, monkeypatch) -> None:
     monkeypatch.setenv("BACKBURN_NUM_THREADS", "1")
     monkeypatch.setenv("OPENBLAS_VERBOSE", "0")
     monkeypatch.setenv("UNRELATED", "secret")
@@ -122,7 +122,7 @@ def test_the_facts(capsys, monkeypatch) -> None:
 
 
 def test_the_text_shows_the_facts(capsys, monkeypatch) -> None:
-    """Every string of the report is in the text, but for those that ``backburn backends`` shows."""
+    """Every string of the report is in the text, except those that ``backburn backends`` shows."""
     monkeypatch.setenv("BACKBURN_BACKEND", "autodiff(null)")
     report = as_json(capsys)[1]
     cli.main(["info"])
@@ -134,7 +134,7 @@ def test_the_text_shows_the_facts(capsys, monkeypatch) -> None:
         assert " ".join(value.split()) in text, path
 
 
-def test_the_default_and_its_error(capsys, monkeypatch) -> None:
+def test_default_backend_and_its_error_are_reported(capsys, monkeypatch) -> None:
     assert as_json(capsys)[1]["default"] == {"spec": "autodiff(numpy)", "variable": None, "error": None}
     monkeypatch.setenv("BACKBURN_BACKEND", "nunpy")
     status, report = as_json(capsys)
@@ -178,7 +178,7 @@ def test_an_unusable_backend_fails_the_report_and_says_why(capsys, toy) -> None:
     ],
     ids=["libraries", "wrong sum", "no sum"],
 )
-def test_a_broken_backend_stops_nothing(capsys, toy, override: dict[str, Any], outcome: str) -> None:
+def test_a_broken_backend_does_not_stop_the_report(capsys, toy, override: dict[str, Any], outcome: str) -> None:
     toy(type("Toy", (NumpyBackend,), {"spec": property(lambda self: "toy"), **override}))
     status, report = as_json(capsys)
     found = entry(report, "toy")
@@ -187,14 +187,14 @@ def test_a_broken_backend_stops_nothing(capsys, toy, override: dict[str, Any], o
         assert found["libraries"] == {"not known": "ZeroDivisionError: division by zero"}
 
 
-def test_the_home_folder_is_left_out(monkeypatch) -> None:
+def test_the_home_folder_is_abbreviated(monkeypatch) -> None:
     folder = Path(sys.executable).parent
     monkeypatch.setattr(Path, "home", lambda: folder)
     executable = environment.gather()["python"]["executable"]
     assert executable == os.path.join("~", Path(sys.executable).name)
 
 
-def test_a_system_without_a_list_of_processors(monkeypatch) -> None:
+def test_processor_name_without_proc_cpuinfo(monkeypatch) -> None:
     def missing(self: Path, **options: Any) -> str:
         raise FileNotFoundError(str(self))
 
@@ -204,12 +204,12 @@ def test_a_system_without_a_list_of_processors(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["info", "add", "--json"], ["info", "--required", "--json"]])
-def test_json_is_of_the_installation(capsys, arguments: list[str]) -> None:
+def test_json_takes_no_operation_or_required(capsys, arguments: list[str]) -> None:
     assert cli.main(arguments) == 2
     assert "leave OPERATION and --required out" in capsys.readouterr().err
 
 
-def test_kernels_that_are_left_out_are_reported() -> None:
+def test_disabled_kernels_are_reported() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "backburn", "info", "--json"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "BACKBURN_COMPILED": "0"},

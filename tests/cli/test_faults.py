@@ -1,4 +1,4 @@
-"""Every command where the system is not as usual: full and closed outputs, other locales, folders that are gone."""
+"""Every command under unusual conditions: full and closed outputs, other locales, deleted folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backburn.communicators.wheels import find_mpiexec
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not Path("/dev/full").exists() or shutil.which("bash") is None, reason="of Linux"),
+    pytest.mark.skipif(not Path("/dev/full").exists() or shutil.which("bash") is None, reason="needs Linux"),
 ]
 COMMANDS = {
     "nothing": [], "--help": ["--help"], "--version": ["--version"], "train --help": ["train", "--help"],
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_key_value_heads=1,
     )  # fmt: skip
     models.Llama(config).save_pretrained(path / "lm")
-    letters = {chr(code): code for code in range(1, 256)}  # of which many are characters that a terminal obeys
+    letters = {chr(code): code for code in range(1, 256)}  # includes many control characters
     tokenizer = {"version": "1.0", "model": {"type": "BPE", "vocab": letters, "merges": []}}
     (path / "lm" / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert shell(path, ["train", "run.toml", "--out", "out"]).returncode == 0
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(folder: Path, words: list[str], after: str = "", before: str = "") -> subprocess.CompletedProcess[str]:
-    """A command in a shell, with redirections behind it and other commands before it."""
+    """Run a command in a shell, with redirections after it and other commands before it."""
     environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTHON")}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     line = f'{before} "$@" {after}'
@@ -70,7 +70,7 @@ def shell(folder: Path, words: list[str], after: str = "", before: str = "") -> 
 
 
 def tried(name: str, words: list[str]) -> list[str]:
-    """The words of a command, if what it needs is installed."""
+    """The arguments of a command; skips the test if a requirement is not installed."""
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     if name == "launch" and find_mpiexec() is None:
@@ -79,14 +79,14 @@ def tried(name: str, words: list[str]) -> list[str]:
 
 
 def check(done: subprocess.CompletedProcess[str]) -> None:
-    """Raise AssertionError for words that are the interpreter's own."""
+    """Raise AssertionError if the interpreter printed an error."""
     for word in ("Traceback", "Exception ignored", "Error in sys"):
         assert word not in done.stderr + done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_output_that_is_full_is_an_error(folder: Path, name: str) -> None:
-    """It is said, and the status is 2; that of MPI's own is another one."""
+def test_writing_to_a_full_device_is_an_error(folder: Path, name: str) -> None:
+    """An error is printed and the status is 2 (``mpiexec`` has another status)."""
     words = tried(name, COMMANDS[name])
     done = shell(folder, words, ">/dev/full")
     check(done)
@@ -97,8 +97,8 @@ def test_an_output_that_is_full_is_an_error(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_nobody_who_reads_or_listens_is_no_error(folder: Path, name: str) -> None:
-    """Closed streams, and a reader that has gone: the work is done, and nothing is said."""
+def test_closed_streams_are_no_error(folder: Path, name: str) -> None:
+    """With closed streams or a closed pipe the command finishes and prints nothing."""
     words = tried(name, COMMANDS[name])
     done = shell(folder, words, "<&- >&- 2>&-")
     assert (done.returncode, done.stderr) == (0, "")
@@ -110,18 +110,18 @@ def test_nobody_who_reads_or_listens_is_no_error(folder: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("after", ["2>/dev/full", ">/dev/full 2>&1", "2>&-"])
-def test_an_error_that_cannot_be_said_has_its_status(folder: Path, name: str, after: str) -> None:
-    """That of an error, with whatever stream."""
+def test_an_error_that_cannot_be_printed_keeps_its_status(folder: Path, name: str, after: str) -> None:
+    """The status is 2, whichever stream is full or closed."""
     assert shell(folder, WRONG[name], after).returncode == 2
 
 
-def test_a_model_says_nothing_that_a_terminal_obeys(folder: Path) -> None:
-    """On a terminal; a file gets what the model says."""
+def test_control_characters_of_a_model_do_not_reach_a_terminal(folder: Path) -> None:
+    """A file receives them unchanged."""
     pty = pytest.importorskip("pty")
     pytest.importorskip("tokenizers")
     words = ["generate", "lm", "a", "--temperature", "1", "--seed", "0", "--max-new-tokens", "200"]
     raw = shell(folder, words).stdout
-    assert re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", raw), "which the check needs"
+    assert re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", raw), "the model writes no control characters"
     ours, theirs = pty.openpty()
     command = [sys.executable, "-P", "-m", "backburn", *words]
     with subprocess.Popen(command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs) as process:
@@ -130,7 +130,7 @@ def test_a_model_says_nothing_that_a_terminal_obeys(folder: Path) -> None:
         while True:
             try:
                 part = os.read(ours, 65536)
-            except OSError:  # as Linux says that the other end has closed
+            except OSError:  # Linux: the other end has closed
                 break
             shown += part
         assert process.wait(240) == 0
@@ -143,7 +143,7 @@ def test_a_model_says_nothing_that_a_terminal_obeys(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def locales(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Locales of Turkish and Japanese in encodings of their own, with commas in numbers."""
+    """Turkish and Japanese locales in legacy encodings; the Turkish one has decimal commas."""
     path = tmp_path_factory.mktemp("locales")
     for language, encoding in (("tr_TR", "ISO-8859-9"), ("ja_JP", "EUC-JP")):
         made = shutil.which("localedef") and subprocess.run(
@@ -151,7 +151,7 @@ def locales(tmp_path_factory: pytest.TempPathFactory) -> Path:
             capture_output=True, check=False,
         )  # fmt: skip
         if not made or not (path / f"{language}.{encoding}").exists():
-            pytest.skip("localedef does not make the locales")
+            pytest.skip("localedef cannot compile the locales")
     return path
 
 
@@ -162,7 +162,7 @@ def lines(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def usual(folder: Path) -> subprocess.CompletedProcess[str]:
-    """A run in the present locale, in ``out-usual``."""
+    """A run in the current locale, in ``out-usual``."""
     return shell(folder, ["train", "run.toml", "--out", "out-usual"])
 
 
@@ -175,7 +175,7 @@ VARIABLES = {
 
 @pytest.mark.parametrize("name", VARIABLES)
 def test_commands_do_the_same_in_every_locale(folder: Path, usual: Any, locales: Path, name: str) -> None:
-    """Train, list and evaluate. Names that the encoding does not have are used, or are an error of ours."""
+    """Train, list and evaluate. File names that the encoding lacks either work or raise a backburn error."""
     before = f"env LOCPATH={locales} {VARIABLES[name]}"
     out = "out-here"
     done = shell(folder, ["train", "run.toml", "--out", out, "--overwrite"], before=before)
@@ -217,7 +217,7 @@ print(bb.asarray([1.5, 2.25]), "TITLE".lower(), "title".upper())
 """
 
 
-def test_a_program_with_commas_in_numbers_reads_points(folder: Path, locales: Path) -> None:
+def test_decimal_points_are_read_in_a_locale_with_commas(folder: Path, locales: Path) -> None:
     """After ``locale.setlocale``, which changes how C reads and writes numbers."""
     pytest.importorskip("pyarrow")
     (folder / "r").mkdir(exist_ok=True)
@@ -236,13 +236,13 @@ def test_a_program_with_commas_in_numbers_reads_points(folder: Path, locales: Pa
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_current_folder_is_gone(folder: Path, name: str) -> None:
-    """What needs none of it is done; the rest is an error that names a file."""
+def test_deleted_current_folder(folder: Path, name: str) -> None:
+    """Commands that do not need the folder work; the others raise an error that names a file."""
     words = tried(name, COMMANDS[name])
     given = {path: str(folder / path) for path in ("run.toml", "out", "x.npy", "lm")}
     done = shell(folder, [given.get(word, word) for word in words], before="mkdir gone; cd gone; rmdir ../gone; ")
     check(done)
-    needs = {"train", "predict", "runs", "compare", "json"}  # write to it, or look at it
+    needs = {"train", "predict", "runs", "compare", "json"}  # write to it or read it
     assert done.returncode == (2 if name in needs else 0), done.stderr
     if name in needs:
         assert re.match(r"backburn: .*(out2|y\.npz|\.: )", done.stderr), done.stderr
@@ -253,10 +253,10 @@ LONG = "/".join(["d" * 200] * 20)
 
 @pytest.mark.parametrize("path", [LONG, "x" * 4000], ids=["long", "name"])
 def test_paths_of_4000_characters(folder: Path, path: str) -> None:
-    """Are used, or are an error that names them in part."""
+    """They work, or raise an error that quotes them abbreviated."""
     done = shell(folder, ["train", "run.toml", "--out", path])
     check(done)
-    assert done.returncode in ((0, 2) if path == LONG else (2,)), done.stderr  # with what is before it, it is too long
+    assert done.returncode in ((0, 2) if path == LONG else (2,)), done.stderr  # too long behind the current folder
     for words in (
         ["runs", path + "z"], ["train", path + "z"], ["evaluate", path + "z"], ["predict", path + "z", "x.npy"],
         ["predict", "out", path + "z.npy"], ["generate", path + "z", "a"], ["info", path], [path],
@@ -270,8 +270,8 @@ def test_paths_of_4000_characters(folder: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize(("mask", "mode"), [("077", 0o600), ("022", 0o644), ("002", 0o664)])
-def test_the_files_of_a_run_are_as_private_as_the_user_says(folder: Path, mask: str, mode: int) -> None:
-    """All of them, those that are renamed into their place included."""
+def test_files_of_a_run_follow_the_umask(folder: Path, mask: str, mode: int) -> None:
+    """All files do, including those written to a temporary name and renamed."""
     out = f"out-{mask}"
     assert shell(folder, ["train", "run.toml", "--out", out], before=f"umask {mask};").returncode == 0
     assert shell(folder, ["runs", out, "--report"], before=f"umask {mask};").returncode == 0

@@ -1,4 +1,4 @@
-"""Model files, configurations and current folders of others: nothing that they name runs."""
+"""Untrusted model files, configurations and current folders: no code that they name runs."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def saved(about: Any, state: Any = None) -> str:
-    """A model file that says this about itself."""
+    """Write a model file with these metadata."""
     bb.io.save_model("m.safetensors", state or {}, about=about)
     return "m.safetensors"
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    """The exit status, and what was printed."""
+    """The exit status and the output."""
     status = cli.main([str(word) for word in arguments])
     out, err = capsys.readouterr()
     return status, out + err
@@ -90,7 +90,7 @@ COMMANDS = [["evaluate", "m.safetensors"], ["predict", "m.safetensors", "x.npy"]
 def test_a_model_file_runs_nothing_that_it_names(
     here: Path, command: list[str], build: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error has the names and the option that allows just these; nothing is imported."""
+    """The error lists the names and the option that allows exactly these; nothing is imported."""
     np.save("x.npy", np.ones((2, 3), np.float32))
     saved({"config": {"model": {"build": build, "command": "touch proof"}}, "config_folder": str(here)})
     status, words = run(capsys, *command)
@@ -110,10 +110,10 @@ def test_a_model_file_runs_nothing_that_it_names(
         ("metrics", {"x": "strange:loss"}, "metrics.x"),
     ],
 )
-def test_every_function_of_a_model_file_is_asked_about(
+def test_every_function_of_a_model_file_needs_permission(
     here: Path, table: str, values: Any, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those of data, losses and metrics, too."""
+    """Also those of data, losses and metrics."""
     status, words = run(capsys, "evaluate", saved({"config": {table: values}}))
     assert status == 2
     assert f"{key} = 'strange:" in words
@@ -121,7 +121,7 @@ def test_every_function_of_a_model_file_is_asked_about(
 
 
 def test_functions_that_are_not_called_are_not_imported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Callbacks of a model file, for evaluating it."""
+    """Evaluating a model file does not import its callbacks."""
     from backburn.train.digits import network
 
     config = {"callbacks": {"c": {"build": "strange:loss"}}, "model": {"hidden": [4]}}
@@ -130,8 +130,8 @@ def test_functions_that_are_not_called_are_not_imported(here: Path, capsys: pyte
     assert not (here / "imported").exists()
 
 
-def test_the_user_allows_just_these_functions(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All names that are wanted have to be named; others help nothing; Python's own are refused anyway."""
+def test_only_functions_named_by_trust_are_allowed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``--trust`` must list every function; other names have no effect; Python's own functions are always refused."""
     np.save("x.npy", np.ones((2, 3), np.float32))
     path = saved({"config": {"model": {"build": "strange:network"}}}, bb.nn.Linear(3, 4).state_dict())
     assert run(capsys, "predict", path, "x.npy", "--trust", "strange:loss")[0] == 2
@@ -147,7 +147,7 @@ def test_the_user_allows_just_these_functions(here: Path, capsys: pytest.Capture
 
 
 def test_a_configuration_that_the_user_names_is_used(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And nothing of what the file says."""
+    """The model file's own configuration is ignored."""
     np.save("x.npy", np.ones((2, 3), np.float32))
     (here / "run.toml").write_text(
         '[model]\nbuild = "strange:network"\n[data]\nbuild = "strange:network"\n[loss]\nfunction = "strange:loss"\n'
@@ -159,8 +159,8 @@ def test_a_configuration_that_the_user_names_is_used(here: Path, capsys: pytest.
     assert not (here / "proof").exists()
 
 
-def test_a_model_file_names_no_installed_backend(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """But for those of backburn itself: others are packages that are imported."""
+def test_a_model_file_may_name_only_backburn_backends(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Loading any other backend would import its package."""
     path = saved({"config": {}, "backend": "autodiff(array_api_strict)"})
     status, words = run(capsys, "evaluate", path)
     assert (status, "'array_api_strict' is not backburn's" in words) == (2, True)
@@ -169,8 +169,8 @@ def test_a_model_file_names_no_installed_backend(here: Path, capsys: pytest.Capt
     assert len(words) < 1000
 
 
-def test_a_model_file_takes_no_memory_that_it_does_not_fill(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Layers of terabytes are compared by their shapes; tables of many values are refused."""
+def test_a_small_model_file_cannot_allocate_much_memory(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Layers of terabytes are compared by shape only; tables of many values are refused."""
     status, words = run(capsys, "evaluate", saved({"config": {"model": {"hidden": [2**20, 2**20]}}}))
     assert (status, "nothing in the file" in words) == (2, True)
     status, words = run(capsys, "evaluate", saved({"config": {"model": {"hidden": [1] * 20_000}}}))
@@ -179,8 +179,8 @@ def test_a_model_file_takes_no_memory_that_it_does_not_fill(here: Path, capsys: 
         assert run(capsys, "evaluate", saved({"config": config}))[0] == 2
 
 
-def test_a_link_in_the_folder_of_a_run_is_no_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What it leads to can be named instead."""
+def test_a_symlinked_model_in_a_run_folder_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The user can name its target instead."""
     path = saved({"config": {}})
     (here / "run").mkdir()
     (here / "run" / "model.safetensors").symlink_to(here / path)
@@ -188,8 +188,8 @@ def test_a_link_in_the_folder_of_a_run_is_no_model(here: Path, capsys: pytest.Ca
     assert (status, "this is a link" in words) == (2, True)
 
 
-def test_what_may_be_named_exists() -> None:
-    """Each function that is installed with backburn is one, and reads no file."""
+def test_installed_functions_exist() -> None:
+    """Each name in ``INSTALLED`` is a function, and looking it up reads no file."""
     for name in INSTALLED:
         key = {"data": "data", "loss": "loss"}.get(name.rpartition(":")[2], "model")
         tables = {key: {"function" if key == "loss" else "build": name}}
@@ -223,7 +223,7 @@ def test_what_may_be_named_exists() -> None:
     ],
 )
 def test_functions_that_are_refused_before_they_are_called(here: Path, name: str, words: str) -> None:
-    """By their package, by their names, and by their signatures."""
+    """They are refused by package, name or signature."""
     run = run_of({"model": {"build": name}}, here, "run.toml")
     with pytest.raises(bb.errors.ConfigError) as caught:
         run.functions("model")
@@ -233,7 +233,7 @@ def test_functions_that_are_refused_before_they_are_called(here: Path, name: str
 
 @pytest.mark.parametrize("name", ["strange:network", "strange:made"])
 def test_functions_of_the_users_are_used(here: Path, name: str) -> None:
-    """Also an object that can be called, whose class is the user's."""
+    """Also a callable object of a user's class."""
     function, arguments = run_of({"model": {"build": name, "width": 2}}, here, "x").functions("model")["model",]
     assert function.__name__ if name == "strange:network" else callable(function)
     assert arguments == {"width": 2}
@@ -246,9 +246,9 @@ def test_a_loss_takes_a_model_and_a_batch(here: Path) -> None:
 
 
 def test_checking_imports_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And says of Python's own functions and of private ones what a run would say."""
+    """Python's own functions and private ones are refused as in a run."""
     names = '[data]\nbuild = "strange:network"\n[loss]\nfunction = "strange:loss"\n'
-    long = ("strange" + ".a" * 5000 + ":b", 2)  # as a path, longer than any
+    long = ("strange" + ".a" * 5000 + ":b", 2)  # longer than any path
     for build, status in (("strange:network", 0), ("strange:shell", 0), ("os:system", 2), ("antigravity:fly", 2), long):
         (here / "run.toml").write_text(f'[model]\nbuild = "{build}"\n{names}')
         assert run(capsys, "train", "run.toml", "--check")[0] == status
@@ -271,7 +271,7 @@ def test_checking_imports_nothing(here: Path, capsys: pytest.CaptureFixture[str]
     ids=range(8),
 )
 def test_checking_ends_for_any_source(here: Path, source: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    """With an error of ours or none."""
+    """With a backburn error or none."""
     (here / "odd.py").write_bytes(source)
     (here / "run.toml").write_text(
         '[model]\nbuild = "odd:network"\n[data]\nbuild = "strange:network"\n[loss]\nfunction = "strange:loss"\n'
@@ -291,7 +291,7 @@ SHADOWS = [
 
 @pytest.fixture
 def shadowed(tmp_path: Path) -> Path:
-    """A folder of modules that have the names of others and leave a mark where they are imported."""
+    """A folder of modules named like others; importing one records it in ``marks``."""
     folder = tmp_path / "shadowed"
     folder.mkdir()
     for name in SHADOWS:
@@ -302,7 +302,7 @@ def shadowed(tmp_path: Path) -> Path:
 
 
 def fresh(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command of backburn in a new process in a folder, as its script starts it."""
+    """Run a backburn command in a folder, in a new process, started like the installed script."""
     program = (
         "import sys; sys.path[:] = [p for p in sys.path if p]; from backburn.__main__ import main; sys.exit(main())"
     )
@@ -332,7 +332,7 @@ def fresh(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_modules_of_the_current_folder_are_not_imported(shadowed: Path, words: list[str], status: int) -> None:
-    """Whichever command it is, and of whatever name they are, that of a package that is missing included."""
+    """For any command and any module name, including those of packages that are not installed."""
     done = fresh(shadowed, *words)
     marks = shadowed.parent / "marks"
     assert not marks.exists(), marks.read_text()
@@ -340,7 +340,7 @@ def test_modules_of_the_current_folder_are_not_imported(shadowed: Path, words: l
 
 
 def test_launched_commands_import_nothing_of_the_current_folder(shadowed: Path) -> None:
-    """The command of each rank, without its mpiexec."""
+    """The command of each rank, run without mpiexec."""
     command = command_of(["info", "sqrt"], {"info"})
     environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(command, cwd=shadowed, capture_output=True, text=True, check=False, env=environment)
@@ -350,7 +350,7 @@ def test_launched_commands_import_nothing_of_the_current_folder(shadowed: Path) 
 
 @pytest.mark.slow
 def test_a_backend_in_the_current_folder_is_found_after_the_path(shadowed: Path) -> None:
-    """In worker processes, too, where files beside it hide nothing."""
+    """Also in worker processes, where the folder's other modules shadow nothing."""
     (shadowed / "mine.py").write_text("from backburn_numpy import NumpyBackend as Backend\n")
     for jobs in (["--jobs", "1"], ["--in-process"]):
         done = fresh(shadowed, "conformance", "mine:Backend", "--ops", "neg", "--quick", "--brief", *jobs)
@@ -360,8 +360,8 @@ def test_a_backend_in_the_current_folder_is_found_after_the_path(shadowed: Path)
     assert not left & (set(sys.stdlib_module_names) | {"numpy", "backburn_numpy"})
 
 
-def test_settings_of_the_current_folder_draw_nothing_else(tmp_path: Path) -> None:
-    """A file matplotlibrc there may ask for LaTeX, a program that is given the names of the values."""
+def test_curves_ignore_matplotlib_settings(tmp_path: Path) -> None:
+    """A ``matplotlibrc`` in the current folder could enable LaTeX, which would run on the names of the values."""
     matplotlib = pytest.importorskip("matplotlib")
     from backburn.train.outputs import draw_curves
 
@@ -373,10 +373,10 @@ def test_settings_of_the_current_folder_draw_nothing_else(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("error", [ModuleNotFoundError("No module named 'PIL'"), RuntimeError("No module named 'PIL'")])
-def test_a_broken_installation_of_an_extra_ends_no_run(
+def test_a_broken_extra_does_not_end_a_run(
     error: Exception, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model is there, and a line says what is missing."""
+    """The model is written, and a line names the missing package."""
     from backburn.train import outputs
 
     def broken(*given: object) -> None:

@@ -1,8 +1,8 @@
-"""``backburn run`` and ``backburn info`` on models of ONNX."""
+"""``backburn run`` and ``backburn info`` on ONNX models."""
 
 import pytest
 
-pytest.importorskip("onnx", reason="models of ONNX are read with the package onnx, which is not installed")
+pytest.importorskip("onnx", reason="reading ONNX models needs the package onnx")
 import numpy as np
 from tests.onnx.exported import FOLDER, far, numbers
 
@@ -27,7 +27,7 @@ def test_run_prints_the_outputs_of_inputs_by_name(tmp_path, capsys):
     assert "float32[2, 4]\nTensor([[" in capsys.readouterr().out
 
 
-def test_run_tells_what_is_wrong(tmp_path, capsys):
+def test_run_reports_wrong_inputs_and_files(tmp_path, capsys):
     np.savez(tmp_path / "x.npz", x=np.ones(3), z=np.ones(3))
     assert main(["run", str(FOLDER / "einsums.onnx"), "--input", str(tmp_path / "x.npz")]) == 2
     assert "has the arrays z, and the model takes x, y" in capsys.readouterr().err
@@ -55,8 +55,7 @@ def test_info_shows_a_model(capsys):
     assert "not of a model" in capsys.readouterr().err
 
 
-def test_an_operation_stays_one_beside_a_file_of_its_name(tmp_path, monkeypatch, capsys):
-    """In a folder of somebody else's."""
+def test_info_prefers_an_operation_to_a_file_of_its_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sqrt").write_text("not a model")
     assert main(["info", "sqrt"]) == 0

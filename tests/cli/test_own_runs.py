@@ -1,4 +1,4 @@
-"""``backburn train``, ``evaluate`` and ``predict`` with functions of one's own, named in a TOML file."""
+"""``backburn train``, ``evaluate`` and ``predict`` with the user's functions, named in a TOML file."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ folder = "{folder}/run"
 """
 
 
-#: All functions of it that evaluating calls.
+#: All its functions that evaluation calls.
 FUNCTIONS = ",".join(f"shapes.functions:{name}" for name in ("network", "arrays", "loss", "error"))
 
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A configuration beside a package, and data."""
+    """A configuration, a package beside it, and data."""
     (tmp_path / "shapes").mkdir()
     (tmp_path / "shapes" / "__init__.py").write_text("")
     (tmp_path / "shapes" / "functions.py").write_text(MODULE)
@@ -131,7 +131,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
     return command
 
 
-def test_a_run_from_beginning_to_end(run: Any, own: Path) -> None:
+def test_train_evaluate_and_predict(run: Any, own: Path) -> None:
     folder = own.parent / "run"
     status, out, err = run("train", own)
     assert (status, err) == (0, "")
@@ -156,7 +156,7 @@ def test_a_run_from_beginning_to_end(run: Any, own: Path) -> None:
     assert float(results[1].split(": ")[1]) == pytest.approx(error, rel=1e-4)
 
 
-def test_a_run_goes_on_with_more_epochs_and_nothing_else(run: Any, own: Path) -> None:
+def test_resume_accepts_only_more_epochs(run: Any, own: Path) -> None:
     assert run("train", own, "train.epochs=2", "optimizer.schedule=constant", "schedule.name=constant")[0] == 0
     options = ("optimizer.schedule=constant", "schedule.name=constant", "--resume")
     status, out, _ = run("train", own, "train.epochs=3", *options)
@@ -297,7 +297,7 @@ def test_a_backend_that_the_models_module_registers_is_found(run: Any, own: Path
 
 
 @pytest.mark.parametrize("command", [("--check",), ()])
-def test_a_backend_that_nothing_has_is_named_with_its_place(run: Any, own: Path, command: tuple[str, ...]) -> None:
+def test_an_unknown_backend_is_reported_with_its_line(run: Any, own: Path, command: tuple[str, ...]) -> None:
     own.write_text('backend = "autodiff(nunpy)"\n' + own.read_text())
     status, out, err = run("train", own, *command)
     assert (status, out) == (2, "")
@@ -332,7 +332,7 @@ def test_checking_runs_nothing(run: Any, own: Path) -> None:
         ("width = 16", "width = true", "run.toml, line 3: model.width = True: it should be a valid integer"),
     ],
 )
-def test_what_is_wrong_is_named_by_line(run: Any, own: Path, old: str, new: str, words: str) -> None:
+def test_errors_name_their_line(run: Any, own: Path, old: str, new: str, words: str) -> None:
     text = OWN.replace(old, new)
     assert text != OWN
     own.write_text(text.format(folder=own.parent.as_posix()))
@@ -361,7 +361,7 @@ def test_an_error_of_a_function_has_its_own_traceback(run: Any, own: Path) -> No
     assert run("train", own, "--overwrite")[0] == 0  # the folder is not locked
 
 
-def test_data_that_are_not_there(run: Any, own: Path) -> None:
+def test_missing_data_files(run: Any, own: Path) -> None:
     status, _, err = run("train", own, f"data.path={own.parent}/nowhere.npy")
     assert status == 2
     assert err == f"backburn: {own.parent}/nowhere.npy: No such file or directory\n"
@@ -379,7 +379,7 @@ def test_data_that_are_not_there(run: Any, own: Path) -> None:
         (("evaluate", "{folder}/plain.safetensors"), "this is not a model that 'backburn train' makes: it has no conf"),
     ],
 )
-def test_what_cannot_be_measured(run: Any, own: Path, arguments: Any, words: str) -> None:
+def test_bad_input_of_evaluate_and_predict(run: Any, own: Path, arguments: Any, words: str) -> None:
     from backburn.io import save_model
 
     assert run("train", own, "--epochs", 1)[0] == 0

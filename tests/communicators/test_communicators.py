@@ -1,4 +1,4 @@
-"""The collectives, in one process and on several ranks of MPI, against what they are defined to give."""
+"""The collectives, in one process and on several MPI ranks, against their definitions."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_names_of_communicators() -> None:
         load_communicator("local", speed=1)
 
 
-def test_what_mpi_does_not_add() -> None:
+def test_mpi_does_not_add_float16() -> None:
     program = """
         import numpy as np
         from backburn.communicators import load_communicator
@@ -143,14 +143,14 @@ def test_what_mpi_does_not_add() -> None:
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2)),
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "8", "PMIX_RANK": "0"}, (0, 8)),
         ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}, (3, 4)),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # a batch script, which itself is one process
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # a batch script is itself one process
     ],
 )
 def test_ranks_are_known_without_mpi(environment: dict[str, str], expected: tuple[int, int] | None) -> None:
     assert launched(environment) == expected
 
 
-def test_launched_ranks_know_it() -> None:
+def test_ranks_know_whether_they_were_launched() -> None:
     show = "print(f'{launched()} {\"mpi4py\" in sys.modules}')"
     program = f"import sys; from backburn.communicators import launched; {show}"
     words = run_ranks(2, program).stdout

@@ -1,4 +1,4 @@
-"""The communicator ``count``: what each collective sends, and what it is predicted to take."""
+"""The communicator ``count``: the bytes that each collective sends, and its predicted duration."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_buffers_take_no_memory_themselves() -> None:
     assert (whole.strides, whole[3:9].shape) == ((0,), (6,))
 
 
-def test_buffers_count_as_memory_while_they_or_parts_of_them_live() -> None:
+def test_buffers_count_as_memory_during_their_lifetime_and_their_views() -> None:
     k, comm = NullBackend(), Count(2)
     start = k.memory_stats()["used"]
 
@@ -56,7 +56,7 @@ def test_buffers_count_as_memory_while_they_or_parts_of_them_live() -> None:
     assert used() == 96
     del buffer
     assert used() == 96
-    x = comm.from_buffer(k, part)  # a part becomes a primitive of its own
+    x = comm.from_buffer(k, part)  # this copies the view
     del part
     assert (used(), tuple(x.shape)) == (48, (2, 6))
     same = comm.from_buffer(k, comm.to_buffer(k, x))
@@ -87,11 +87,11 @@ def test_what_a_process_sends_itself_is_not_counted() -> None:
     assert comm.counted.seconds == pytest.approx(3e-6 + 24e-9)
     comm.start_all_to_all(buffers(comm, 1, 0, 0, 0), buffers(comm, 0, 0, 0, 0)).wait()
     assert comm.counted.sent["all_to_all"] == 28
-    assert comm.counted.seconds == pytest.approx(4e-6 + 28e-9), "nothing is not a message"
+    assert comm.counted.seconds == pytest.approx(4e-6 + 28e-9), "an empty send takes no time"
     assert comm.counted.calls == {"all_to_all": 2}
 
 
-def test_what_is_gathered_goes_to_every_other_process() -> None:
+def test_all_gather_sends_to_every_other_process() -> None:
     comm = Count(8, near=NEAR)
     comm.all_gather(buffer(comm, 10), buffers(comm, *[10] * 8))
     assert comm.counted.bytes == 7 * 40
@@ -107,7 +107,7 @@ def test_processes_of_a_node_share_its_connection() -> None:
     assert comm.counted.seconds == pytest.approx(near + far)
 
 
-def test_the_parts_of_a_split_count_together_and_know_their_nodes() -> None:
+def test_split_communicators_share_counts_and_know_their_nodes() -> None:
     comm = Count(8, rank=5, per_node=4, near=NEAR, far=FAR)
     rows, columns = comm.split([r // 2 for r in range(8)]), comm.split([r % 2 for r in range(8)])
     assert (rows.rank, rows.size, list(rows.ranks), list(rows.on_node)) == (1, 2, [4, 5], [0, 1])
@@ -118,7 +118,7 @@ def test_the_parts_of_a_split_count_together_and_know_their_nodes() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1024])
-def test_a_sum_sends_twice_all_but_one_share(size: int) -> None:
+def test_all_reduce_sends_all_but_one_share_twice(size: int) -> None:
     comm = Count(size, near=NEAR)
     comm.all_reduce(buffer(comm, 1024))
     assert comm.counted.bytes == pytest.approx(2 * 4096 * (size - 1) / size, abs=1)
@@ -126,7 +126,7 @@ def test_a_sum_sends_twice_all_but_one_share(size: int) -> None:
     assert comm.counted.seconds == pytest.approx(2 * rounds * 1e-6 + 2 * 4096 * (size - 1) / size / 1e9)
 
 
-def test_sums_and_broadcasts_go_through_nodes() -> None:
+def test_sums_and_broadcasts_are_hierarchical_over_nodes() -> None:
     comm = Count(8, per_node=4, near=NEAR, far=FAR)
     comm.all_reduce(buffer(comm, 1000))
     inside, between = 4e-6 + 2 * 4000 * 3 / 4 / 1e9, 2e-5 + 2 * 4000 / 2 / 1e8
@@ -142,7 +142,7 @@ def test_sums_and_broadcasts_go_through_nodes() -> None:
     assert comm.counted.seconds == pytest.approx(2 * (2e-6 + 1e-5))
 
 
-def test_ranks_that_there_are_not() -> None:
+def test_invalid_ranks() -> None:
     for size, rank in ((0, 0), (2, 2), (2, -1)):
         with pytest.raises(ArgumentError, match="there is no rank"):
             Count(size, rank)

@@ -1,6 +1,6 @@
-"""What becomes of a job in which one rank fails: a message that names it, and a status that is not 0, within a limit.
+"""A job in which one rank fails ends within a time limit, with a nonzero status and a message that names the rank.
 
-Every job is started by ``backburn launch``, and by ``mpiexec`` itself where that makes a difference.
+Jobs are started with ``backburn launch``, and with ``mpiexec`` where that differs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 LAUNCH = [sys.executable, "-m", "backburn", "launch"]
 
-#: Rank 0 and, unless it does something else before, rank 1 meet in a sum; a rank that is late is waited for 2 seconds.
+#: Ranks 0 and 1 meet in a sum, unless rank 1 does something else first; the timeout is 2 seconds.
 START = """
 import ctypes, os, signal, sys, time
 import numpy as np
@@ -47,11 +47,11 @@ print("after")
 
 
 def launched(program: str, limit: float = LIMIT, ranks: int = 2) -> subprocess.CompletedProcess[str]:
-    """Run a program by ``backburn launch``."""
+    """Run a program with ``backburn launch``."""
     return run([*LAUNCH, "-n", str(ranks), "python", "-c", textwrap.dedent(program)], limit)
 
 
-#: What rank 1 does, and what the job says of it.
+#: What rank 1 does, and the job's message.
 FAILURES = {
     "raises": ("raise ValueError('no')", r"ValueError: no\n.*rank 1 of 2: ended by ValueError"),
     "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", r"rank 1 of 2 was killed by SIGKILL, as the system does"),
@@ -81,11 +81,11 @@ def test_a_rank_that_fails_ends_the_job(name: str) -> None:
     assert done.returncode != 0, done.stdout
     assert done.stdout.count("after") <= 1
     assert re.search(message, done.stderr, re.DOTALL), done.stderr
-    assert len(re.findall(r"^backburn.*: rank", done.stderr, re.MULTILINE)) <= 2  # of ranks that wait in two lines
+    assert len(re.findall(r"^backburn.*: rank", done.stderr, re.MULTILINE)) <= 2  # two if ranks wait at two lines
     assert done.stderr.count("Traceback") <= 1
 
 
-#: What rank 1 does while all replay a recorded step on shards, and what the job says of it.
+#: What rank 1 does while all ranks replay a recorded step on shards, and the job's message.
 RECORDED = {
     "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", r"rank 1 of 4 was killed by SIGKILL"),
     "leaves with 3": ("os._exit(3)", r"rank 1 of 4 left with status 3 before its program had come to its end"),
@@ -123,7 +123,7 @@ with bb.use_backend(made.backend("autodiff(capture(numpy))")):
     assert re.search(message, done.stderr, re.DOTALL), done.stderr
 
 
-def test_an_error_of_all_ranks_is_said_once() -> None:
+def test_an_error_of_all_ranks_is_printed_once() -> None:
     done = launched(
         "from backburn.communicators import load_communicator as l; l('mpi', timeout=3); raise ValueError(7)"
     )
@@ -164,7 +164,7 @@ def test_an_interrupt_of_the_launcher_ends_all_ranks(tmp_path: Path) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_rank_that_never_starts_is_waited_for_within_the_limit() -> None:
+def test_a_rank_that_never_starts_times_out() -> None:
     program = """
         import sys
         from backburn.communicators import launched, load_communicator
@@ -221,7 +221,7 @@ def test_the_order_check_compares_shapes_and_dtypes(other: str) -> None:
     assert (done.returncode, done.stdout.count("refused")) == (0, 2), done.stderr
 
 
-def test_a_forked_process_is_no_rank() -> None:
+def test_a_forked_process_is_not_a_rank() -> None:
     program = """
         import os
         from backburn.communicators import load_communicator
@@ -259,7 +259,7 @@ def test_ranks_with_other_code_are_named() -> None:
 
 def test_facts_that_differ_are_named() -> None:
     def gather(everyone: list[dict[str, object]]) -> None:
-        """Check on rank 0, as though each of the others had facts of its own."""
+        """Check on rank 0 as if each rank had its own facts."""
         told = [{name: repr(value) for name, value in facts.items()} for facts in everyone]
         answers: Iterator[list[Any]] = iter([[str(facts) for facts in told], told])
         check_agreement(lambda mine: next(answers), everyone[0])

@@ -43,9 +43,9 @@ def test_every_rank_runs_the_command() -> None:
 
 
 def test_cores_are_shared_by_the_ranks() -> None:
-    # One call writes it all: the ranks' output is unbuffered, and parts of it may alternate.
+    # A single write: the ranks' output is unbuffered and could interleave.
     program = "import os, sys; sys.stdout.write('{OPENBLAS_NUM_THREADS}/{OMP_NUM_THREADS};'.format(**os.environ))"
-    variables = {"OPENBLAS_NUM_THREADS": "5", "OMP_NUM_THREADS": "7"}  # those that are set stay
+    variables = {"OPENBLAS_NUM_THREADS": "5", "OMP_NUM_THREADS": "7"}  # variables already set are kept
     done = run([*BACKBURN, "-n", "2", "python", "-c", program], LIMIT, **variables)
     assert done.stdout.count("5/7") == 2, done.stderr
     cores = len(os.sched_getaffinity(0))
@@ -84,14 +84,12 @@ def test_an_mpiexec_can_be_named() -> None:
         ([__file__], f"launch: {__file__} cannot be executed. For one in Python, write python {__file__}"),
     ],
 )
-def test_a_program_that_is_none_is_an_error(
-    program: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_program_is_an_error(program: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["launch", "-n", "2", *program]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_command_that_is_none_is_an_error_before_the_ranks_start(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_reported_before_the_ranks_start(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["launch", "-n", "2", "train", "run.toml", "--nosuch"])
     assert capsys.readouterr().err.count("unrecognized arguments: --nosuch") == 1
@@ -108,7 +106,7 @@ def test_a_program_that_cannot_run_is_named_with_its_rank(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("facts", "status"), [((), 0), (("started",), 1), (("started", "finished"), 0)])
-def test_mpiexec_hears_of_a_program_that_leaves_the_others_waiting(
+def test_a_program_that_ends_without_finishing_reports_failure_to_mpiexec(
     facts: tuple[str, ...], status: int, tmp_path: Path
 ) -> None:
     for fact in facts:
@@ -125,7 +123,7 @@ def test_a_rank_s_program_has_its_arguments() -> None:
 
 def test_a_rank_s_program_has_the_standard_input(tmp_path: Path) -> None:
     if "Open MPI" in run([str(MPIEXEC), "--version"], LIMIT).stdout:
-        pytest.skip("the mpiexec of Open MPI 5 passes no end of standard input on")
+        pytest.skip("mpiexec of Open MPI 5 does not forward the end of standard input")
     command = [*BACKBURN, "-n", "1", "python", "-c", "import sys; print(sys.stdin.read())"]
     (tmp_path / "input").write_text("given")
     with (tmp_path / "input").open() as given:
@@ -167,7 +165,7 @@ def test_a_rank_s_program_has_the_standard_input(tmp_path: Path) -> None:
         ({"ended-0": (9, 0)}, 255, 255, ["mpiexec ended with status 255, and rank 1 of 2 left no trace"]),
     ],
 )
-def test_what_is_said_of_ends(
+def test_messages_and_status_for_the_ends_of_ranks(
     left: dict[str, Any], of_mpiexec: int, status: int, said: list[str], tmp_path: Path
 ) -> None:
     for name, content in left.items():

@@ -1,4 +1,4 @@
-"""Sums in a fixed order: the bits of one process, for lengths around the borders of pieces and processes."""
+"""Sums in a fixed order: identical to one process, for lengths around the borders of pieces and processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROGRAM = """
 @pytest.mark.parametrize(
     ("ranks", "steps"), [(2, [(0, 1)]), (3, [(0, 1), (0, 2)]), (3, [(1, 2), (0, 1)]), (4, [(0, 1), (2, 3), (0, 2)])]
 )
-def test_the_order_of_additions_is_the_one_that_is_given(ranks: int, steps: list[tuple[int, int]]) -> None:
+def test_additions_follow_the_given_order(ranks: int, steps: list[tuple[int, int]]) -> None:
     done = run_ranks(ranks, PROGRAM.replace("{steps}", repr(steps)))
     assert done.returncode == 0, done.stderr
 
@@ -49,7 +49,7 @@ def test_one_process_copies() -> None:
 
 
 def test_a_large_sum_moves_pieces() -> None:
-    """Twice the pieces of a buffer go through a communicator of which this process is one of two."""
+    """Sums two full pieces and a rest, on the first of two simulated ranks."""
 
     class Pair(Local):
         size = 2

@@ -1,4 +1,4 @@
-"""The conformance suite itself: its checks and their ids, the three front ends, reports, and whatever goes wrong."""
+"""The conformance suite: its checks and their ids, the three front ends, reports, and failures."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ NUMPY = load_backend("numpy")
 
 @cache
 def all_checks() -> list[Check]:
-    """All checks of the NumPy backend; making them takes seconds, and every worker imports this module."""
+    """All checks of the NumPy backend, created on first use: it takes seconds, and every worker imports this module."""
     return list(checks(NUMPY))
 
 
-#: A backend for a worker process: NumPy's, with faults.
+#: A NumPy backend with faults, for worker processes.
 MODULE = """
 import os, sys, time
 import numpy as np
@@ -138,7 +138,7 @@ def test_quick_has_every_kind_and_every_operation_with_a_value() -> None:
     assert max(map(len, shapes.values())) <= QUICK_SHAPES
 
 
-def test_quick_sees_a_backend_that_says_wrong_things_of_itself() -> None:
+def test_quick_detects_wrong_backend_properties() -> None:
     def answering(value: Any) -> property:
         return property(lambda self: value)
 
@@ -154,13 +154,13 @@ def test_quick_sees_a_backend_that_says_wrong_things_of_itself() -> None:
         (Capabilities({"float32": frozenset({"storage"})}), r"as_dtype\(.*\), not 'float32'"),  # type: ignore[dict-item]
     ],
 )
-def test_a_backend_that_declares_no_dtypes_is_told_so(declared: Any, told: str) -> None:
+def test_backends_must_declare_dtypes(declared: Any, told: str) -> None:
     wrong: Any = type("Wrong", (type(NUMPY),), {"_instance": None, "capabilities": property(lambda self: declared)})()
     with pytest.raises(ArgumentError, match=told):
         check_backend(wrong, ops=["add"])
 
 
-def test_every_hole_has_a_reason() -> None:
+def test_every_missing_check_has_a_reason() -> None:
     found = holes({(c.operation, c.kind) for c in all_checks()})
     assert not [pair for pair, reason in found.items() if reason == UNEXPLAINED]
     assert {c.kind for c in all_checks()} == set(KINDS)
@@ -181,7 +181,7 @@ def test_logarithms_to_base_10_are_exact_in_every_layout() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["autodiff(numpy)", "autodiff(autodiff(numpy))", "null", "autodiff(null)"])
-def test_what_ships_passes(spec: str) -> None:
+def test_included_backends_and_decorators_pass(spec: str) -> None:
     report = check_backend(spec, quick=spec != "null")
     assert report.ok, text(report, matrices=False)
     assert len(report.results) > 500
@@ -201,7 +201,7 @@ def test_filters_select_and_refuse_what_does_not_exist() -> None:
             checks(NUMPY, **wrong)  # type: ignore[arg-type]
 
 
-# ---- one check goes wrong, and the rest goes on ----
+# ---- one check fails, and the others continue ----
 
 
 @pytest.mark.slow
@@ -245,8 +245,8 @@ class Losing(NumpyBackend):
 
 
 @pytest.mark.slow
-def test_a_device_that_is_lost_fails_no_further_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call fails until the process ends, as after an illegal access of CUDA."""
+def test_a_lost_device_does_not_fail_later_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call fails until the process ends, as after an illegal memory access in CUDA."""
     (tmp_path / "losing_backend.py").write_text(LOSING)
     monkeypatch.syspath_prepend(str(tmp_path))
     dtypes = ["float32", "float64"]
@@ -256,7 +256,7 @@ def test_a_device_that_is_lost_fails_no_further_check(tmp_path: Path, monkeypatc
     assert failed == {"cos"}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited only on Linux")
 def test_memory_can_be_limited(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "greedy_backend.py").write_text(
         MODULE.replace("Faulty", "Greedy").replace("raise MemoryError", "return np.zeros(2**29)")
@@ -274,13 +274,13 @@ def _refuse(*_: Any) -> None:
 @pytest.mark.parametrize(
     "module", [None, types.SimpleNamespace(RLIMIT_AS=9, setrlimit=_refuse)], ids=["Windows", "macOS"]
 )
-def test_memory_that_cannot_be_limited_is_told(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_limit_that_cannot_be_set_is_an_error(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resource", module)
     with pytest.raises(ArgumentError, match="memory cannot be limited to 4 GB on this system"):
         limit_memory(4.0)
 
 
-def test_workers_answer_as_this_process_does(faulty: str) -> None:
+def test_workers_give_the_results_of_this_process(faulty: str) -> None:
     here = check_backend(faulty, ops=["sin", "add"], kinds=["value"])
     there = check_backend(faulty, ops=["sin", "add"], kinds=["value"], jobs=1)
     assert here.failures
@@ -289,7 +289,7 @@ def test_workers_answer_as_this_process_does(faulty: str) -> None:
     ]
 
 
-def test_a_failure_names_its_smallest_input_and_how_to_see_it_again(faulty: str, capsys) -> None:
+def test_a_failure_shows_its_smallest_input_and_how_to_reproduce_it(faulty: str, capsys) -> None:
     report = check_backend(faulty, ops=["sin"], kinds=["value"], dtypes=["float32"])
     (first, *_) = report.failures
     assert re.fullmatch(r"k\.sin\(array\(\[[^,]*\], dtype=float32\)\)", first.smallest)
@@ -300,7 +300,7 @@ def test_a_failure_names_its_smallest_input_and_how_to_see_it_again(faulty: str,
     assert "0 of 1 checks" in out
 
 
-def test_a_failure_of_a_backend_without_a_name_is_seen_again_by_a_call() -> None:
+def test_a_failure_of_an_unregistered_backend_is_reproduced_by_a_call() -> None:
     class Wrong(NumpyBackend):
         def sin(self, x: Any, /) -> Any:
             return super().sin(x) + np.float32(1.0)
@@ -313,7 +313,7 @@ def test_a_failure_of_a_backend_without_a_name_is_seen_again_by_a_call() -> None
     assert not eval(call, {"check_backend": check_backend, "backend": Wrong()}).ok
 
 
-def test_a_search_for_the_smallest_input_that_goes_wrong_loses_nothing() -> None:
+def test_a_failing_search_for_the_smallest_input_returns_the_original() -> None:
     def isin(x: Any, values: Any, /) -> Any:  # its operands do not broadcast
         return np.asarray(~np.isin(x, values))
 
@@ -331,13 +331,13 @@ def test_a_search_for_the_smallest_input_that_goes_wrong_loses_nothing() -> None
     assert smallest_failing(replace(check, sample=strange, function=breaking)).startswith("k.isin(array(")
 
 
-def test_shared_memory_of_to_numpy_fails_checks_and_not_the_run() -> None:
+def test_a_to_numpy_that_shares_memory_fails_only_checks() -> None:
     sharing: Any = type("Sharing", (type(NUMPY),), {"_instance": None, "to_numpy": staticmethod(lambda x, /: x)})()
     report = check_backend(sharing, ops=["to_numpy", "isin", "concat", "searchsorted"])
     assert {parts_of(r.id)[2] for r in report.failures} >= {"aliasing", "round_trip"}
 
 
-# ---- a limit of time in this process ----
+# ---- a time limit in this process ----
 
 
 def hanging(**operations: Any) -> Any:
@@ -349,7 +349,7 @@ def spin(x: Any, /) -> Any:
     while True:
         try:
             time.sleep(0.01)
-        except Exception:  # what backends do; the limit is none
+        except Exception:  # as backends do; the limit is not an Exception
             continue
 
 
@@ -366,7 +366,7 @@ def test_a_check_that_hangs_fails_alone_in_this_process_too() -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such timer")
-def test_the_limit_leaves_timers_of_others_and_other_threads_alone() -> None:
+def test_the_time_limit_does_not_replace_other_timers_or_run_in_other_threads() -> None:
     known = signal.signal(signal.SIGALRM, lambda number, frame: None)
     try:
         assert not can_limit()
@@ -388,7 +388,7 @@ def test_the_command_limits_checks_in_this_process(faulty: str, capsys) -> None:
     assert "took more than 0.2 s and was stopped" in capsys.readouterr().out
 
 
-def test_an_exception_that_cannot_be_told_fails_its_check_alone() -> None:
+def test_an_exception_whose_message_fails_does_not_stop_the_run() -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
             raise ValueError("no words")
@@ -431,7 +431,7 @@ def test_expected_failures_without_reasons_are_refused(check: Any, expected: Any
 
 
 @pytest.mark.parametrize("check", [check_backend, parametrize_with_checks])
-def test_one_name_is_not_taken_for_a_list_of_letters(check: Any) -> None:
+def test_a_string_is_not_a_list_of_names(check: Any) -> None:
     with pytest.raises(ArgumentError, match=r"ops is a list of names: \['exp'\]"):
         check(NUMPY, ops="exp")
     with pytest.raises(ArgumentError, match="kinds is a list of names"):
@@ -448,7 +448,7 @@ def test_expected_failures_carry_their_reason(faulty: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["sin-*", "*-value-*", "s*n-*value*"])
-def test_a_star_stands_for_anything_in_a_pattern_and_must_match(pattern: str, faulty: str, tmp_path: Path) -> None:
+def test_stars_in_patterns_of_expected_failures(pattern: str, faulty: str, tmp_path: Path) -> None:
     path = tmp_path / "expected.txt"
     path.write_text(f"{pattern}: the sine is wrong\n")
     report = check_backend(faulty, read_expected(path), ops=["sin"], kinds=["value"])
@@ -469,7 +469,7 @@ def test_a_star_stands_for_anything_in_a_pattern_and_must_match(pattern: str, fa
         ("sum-[ab]*: wrong\n", "line 1: 'sum-[ab]*' is not of the form"),
     ],
 )
-def test_a_malformed_file_of_expected_failures_is_refused_by_its_line(lines: str, words: str, tmp_path, capsys) -> None:
+def test_malformed_expected_failures_name_their_line(lines: str, words: str, tmp_path, capsys) -> None:
     path = tmp_path / "expected.txt"
     path.write_text(lines)
     with pytest.raises(ConfigError, match=re.escape(words)):
@@ -527,13 +527,13 @@ def test_missing_operations_are_listed_with_their_signatures(faulty: str) -> Non
         check_backend(lambda: NUMPY, jobs=2)
 
 
-def test_a_backend_goes_to_worker_processes_as_a_pickle() -> None:
+def test_a_backend_is_pickled_for_worker_processes() -> None:
     report = check_backend(NUMPY, ops=["sin"], kinds=["value"], jobs=1)
     assert report.ok
     assert report.target == check_backend(NUMPY, ops=["sin"], kinds=["value"]).target == "numpy"
 
 
-def test_a_backend_that_ends_the_process_as_it_loads_is_refused(tmp_path: Path, monkeypatch) -> None:
+def test_a_backend_that_ends_the_process_on_import_is_refused(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "deadly_backend.py").write_text("import os; os._exit(7)")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(BackendUnavailableError, match="exit status 7"):
@@ -572,9 +572,9 @@ def test_the_command_writes_all_reports(tmp_path: Path, capsys) -> None:
     assert "| tanh |" in paths["markdown"].read_text()
 
 
-def test_the_matrix_tells_what_was_compared_from_what_was_not() -> None:
+def test_the_matrix_distinguishes_compared_from_checked_dtypes() -> None:
     compared = check_backend("numpy", ops=["add", "tanh"], kinds=["value", "integer_edges", "broadcasting"]).matrix()
-    assert compared["tanh"]["int32"] == ""  # it takes floats alone
+    assert compared["tanh"]["int32"] == ""  # it takes only floats
     assert float(compared["add"]["int32"]) == 0.0
     few = check_backend("numpy", ops=["add"], kinds=["dtype"])
     assert few.matrix()["add"]["int32"] == "ok"
@@ -591,7 +591,7 @@ def test_equal_runs_give_equal_pages() -> None:
     assert first == second
 
 
-def test_a_report_counts_by_operation_what_it_has_no_room_for() -> None:
+def test_a_report_counts_omitted_failures_by_operation() -> None:
     found = [Result(f"{name}-float32-value-{i}", "", "failed") for name in ("qr", "svd") for i in range(30)]
     header = check_backend("numpy", ops=["neg"], kinds=["dtype"]).header
     shown = text(Report("mine", header, found), matrices=False)
@@ -623,7 +623,7 @@ def test_a_report_shows_failures_and_widened_tolerances() -> None:
 
 
 @pytest.mark.slow
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     seen: list[tuple[str, int, int]] = []
     report = check_backend(
         "numpy", ops=["neg"], jobs=2, progress=lambda r, done, total: seen.append((r.id, done, total))
@@ -672,7 +672,7 @@ def test_the_template_is_a_package_that_passes(tmp_path: Path, capsys, monkeypat
         write_template("abacus", tmp_path / "elsewhere")
 
 
-def test_the_template_imports_what_is_public_for_backends() -> None:
+def test_the_template_imports_only_public_names() -> None:
     root = Path(__file__).parents[2]
     text = (root / "src/backburn/conformance/template/module.py.txt").read_text(encoding="utf-8")
     examples = (path.read_text(encoding="utf-8") for path in (root / "examples/backends").glob("*/backburn_*.py"))
@@ -715,7 +715,7 @@ def test_null_knows_shapes_and_memory_without_values() -> None:
         inner.nonzero(inner.zeros((2,), float32))
 
 
-# ---- the backends of others ----
+# ---- backends of other libraries ----
 
 
 @pytest.mark.slow
@@ -724,7 +724,7 @@ def test_null_knows_shapes_and_memory_without_values() -> None:
     [("array_api_strict", "backburn_array_api_strict:StrictBackend"), ("torch", "backburn_torch:TorchBackend")],
 )
 def test_foreign_backends_pass(library: str, target: str, monkeypatch) -> None:
-    """JAX, which compiles every operation for every shape, takes minutes: continuous integration runs the command."""
+    """JAX compiles every operation for every shape, which takes minutes: only continuous integration checks it."""
     pytest.importorskip(library)
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples" / "backends" / target.partition(":")[0]))
     report = check_backend(target, quick=True)

@@ -1,6 +1,6 @@
-"""Backends and gradient rules that are broken on purpose: each is caught by the check that is meant to, and no other.
+"""Backends and gradient rules broken on purpose: the intended check catches each, and no other check does.
 
-Of each only the operations that it breaks are checked. ``also`` are kinds that see the same fault from another side.
+Only the operations that a fault breaks are checked. ``also`` lists kinds of checks that may catch it too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ K = NumpyBackend()
 
 
 def backend(**functions: Any) -> Callable[[], Any]:
-    """NumPy's backend with other functions for some operations; a property stays one."""
+    """NumPy's backend with some operations replaced; properties may be given too."""
 
     def make() -> Any:
         members = {
@@ -49,14 +49,14 @@ def backend(**functions: Any) -> Callable[[], Any]:
 
 
 def differentiating(inner: Any = K, **members: Any) -> Any:
-    """An autodiff backend of somebody else's: ours, with other members."""
+    """A subclass of ``Autodiff`` with some members replaced."""
     own = {"spec": property(lambda self: "broken"), **members}
     made: type[Any] = type("BrokenAutodiff", (Autodiff,), own)
     return made(inner)
 
 
 def rule(name: str, *together: Any, **rules: Any) -> Callable[[], Any]:
-    """An autodiff backend that differentiates one operation by other rules."""
+    """An autodiff backend with other gradient rules for one operation."""
 
     def make() -> Any:
         entry = OPERATIONS[name]
@@ -72,7 +72,7 @@ def rule(name: str, *together: Any, **rules: Any) -> Callable[[], Any]:
 
 
 def engine(**functions: Any) -> Callable[[], Any]:
-    """An autodiff backend whose reverse pass has other parts."""
+    """An autodiff backend with some functions of the reverse pass replaced."""
 
     @contextmanager
     def replaced() -> Iterator[None]:
@@ -96,7 +96,7 @@ def engine(**functions: Any) -> Callable[[], Any]:
 
 
 def like(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A binary ufunc, or its like, as an operation with 0-d arrays for results."""
+    """A function like a binary ufunc as an operation that returns 0-d arrays instead of scalars."""
     return lambda x, y, /: np.asarray(function(x, y), dtype=(x if hasattr(x, "dtype") else y).dtype)
 
 
@@ -175,7 +175,7 @@ BUFFERS: dict[Any, Array] = {}
 
 
 def floor_of_memory(x: Array, /) -> Array:
-    """The values in the order in which they lie in memory."""
+    """The values in memory order."""
     return np.asarray(np.floor(x.ravel(order="K").reshape(x.shape)))
 
 
@@ -263,13 +263,13 @@ def random_bits_of_low_keys(key: int, offset: int, shape: Any) -> Array:
 
 
 def few(*names: str) -> Any:
-    """Capabilities with some dtypes alone."""
+    """Capabilities with only these dtypes."""
     every = K.capabilities.dtypes
     return property(lambda self: Capabilities({d: u for d, u in every.items() if d.name in names}))
 
 
 def last_bits_inverted(name: str, dtype: str) -> Callable[..., Any]:
-    """An operation whose last element is wrong where a tensor of ``dtype`` is among its operands."""
+    """An operation whose last element is wrong if an operand has ``dtype``."""
 
     def operation(*operands: Any, **attributes: Any) -> Any:
         exact = getattr(K, name)(*operands, **attributes)
@@ -316,7 +316,7 @@ def sum_by_float64(x: Array, /, axis: Any, keepdims: bool = False) -> Array:
 
 
 def at_most(name: str) -> Callable[..., Any]:
-    """A sum or product whose integers stop at the ends of their dtype."""
+    """A sum or product whose integers saturate instead of wrapping."""
 
     def operation(x: Array, *others: Any, **attributes: Any) -> Array:
         exact = getattr(K, name)(x, *others, **attributes)
@@ -374,7 +374,7 @@ def without_sum(k: Any, gradient: Any, shape: Any, backward: Any) -> Any:
 
 
 def last_use_wins() -> Any:
-    """Where gradients of several uses meet, the last stays."""
+    """Gradients of several uses are not added: the last one wins."""
     passes: list[int] = []
 
     def add(x: Any, y: Any, /) -> Any:
@@ -391,7 +391,7 @@ def last_use_wins() -> Any:
 
 
 def stale() -> Any:
-    """Gradients of the first graph, for whatever leaf of the same shape."""
+    """Always returns the gradients of the first graph."""
     seen: list[Any] = []
 
     def backward(self: Any, tensor: Any, cotangent: Any = None, *, retain_graph: bool = False) -> Any:
@@ -403,7 +403,7 @@ def stale() -> Any:
 
 
 def leaking() -> Any:
-    """Keeps whatever ``tanh`` returns."""
+    """Keeps all results of ``tanh``."""
     kept: list[Any] = []
 
     def tanh(self: Any, x: Any, /) -> Any:
@@ -445,7 +445,7 @@ def method(**members: Any) -> Callable[[], Any]:
 
 @dataclass
 class Fault:
-    """A backend, the operations that are checked, the kind of check meant to catch it, and those that may too."""
+    """A backend, the operations checked, the kind of check meant to catch it, and others that may."""
 
     make: Callable[[], Any]
     ops: str
@@ -667,7 +667,7 @@ def test_a_fault_is_caught_by_its_check(name: str) -> None:
     fault = FAULTS[name]
     report = check_backend(fault.make(), ops=fault.ops.split(","))
     found = {parts_of(r.id)[2] for r in report.failures}
-    assert fault.kind in found, f"{fault.kind} saw nothing; {found} did"
+    assert fault.kind in found, f"{fault.kind} did not catch it; {found} did"
     others = set(LARGE_KINDS) if fault.kind in COMPLEX_KINDS else {*LARGE_KINDS, *COMPLEX_KINDS}
     assert found - others <= fault.also | {fault.kind}, {r.id: r.message for r in report.failures}
     assert not report.ok
@@ -683,13 +683,13 @@ def test_the_same_operations_pass_unbroken() -> None:
 
 
 def test_there_is_a_fault_for_every_kind_of_check() -> None:
-    """Those of large operands, which see most of these faults too, have faults that no others see."""
+    """Checks of large operands have their own faults in ``test_conformance_large.py``."""
     kinds = {c.kind for c in checks(K)} - set(LARGE_KINDS)
     assert kinds == {f.kind for f in FAULTS.values()}
 
 
 def test_every_operation_on_integers_is_compared_in_every_int_dtype() -> None:
-    """Save for what hands over values that are open, and what has one dtype of its own."""
+    """Except operations with unspecified values, and those limited to some dtypes."""
     found = {(c.operation, c.dtype) for c in checks(K, kinds=VALUE_KINDS)}
     ints = [d.name for d in K.capabilities.dtypes if d.kind == "int"]
     taking = [n for n, o in OPERATIONS.items() if "I" in o.kinds and n not in ("from_numpy", "empty")]
@@ -706,12 +706,12 @@ def test_a_wrong_integer_is_caught_in_every_dtype(name: str, dtype: str) -> None
 
 
 def sum_of_numpy(x: Array, /, axis: Any, keepdims: bool = False) -> Any:
-    """A NumPy scalar where the result has no dimensions."""
+    """Returns a NumPy scalar instead of a 0-d array."""
     exact = K.sum(x, axis, keepdims)
     return exact if exact.ndim else exact[()]
 
 
-#: Right but for the digits of small results, for the range of large operands, or for what is to be exact.
+#: Formulas that lose digits of small results, overflow for large operands, or are not exact where required.
 NAIVE: dict[str, Callable[..., Array]] = {
     "log1p": lambda x, /: np.where(x == 0, x, np.log(1 + x)).astype(x.dtype),
     "expm1": lambda x, /: np.where(x == 0, x, np.exp(x) - 1).astype(x.dtype),
@@ -738,7 +738,7 @@ def test_a_naive_formula_is_caught(name: str, dtype: str) -> None:
     assert report.failures
 
 
-def test_what_fails_for_the_fault_of_another_operation_is_put_down_to_that() -> None:
+def test_failures_caused_by_another_operation_are_attributed_to_it() -> None:
     report = check_backend(backend(sum=sum_of_numpy)(), ops=["sum", "tanh", "vector_norm", "det"])
     assert {parts_of(r.id)[0] for r in report.failures if not r.cause} == {"sum"}
     assert list(report.causes) == ["sum"]
@@ -747,10 +747,10 @@ def test_what_fails_for_the_fault_of_another_operation_is_put_down_to_that() -> 
     assert "failures of det, tanh, vector_norm are probably caused by sum, which they call and which fails" in words
     alone = check_backend(backend(sum=sum_of_numpy)(), ops=["tanh"])
     assert alone.failures
-    assert not alone.causes  # nothing is known of an operation that was not checked
+    assert not alone.causes  # sum was not checked
 
 
-def test_two_faults_are_both_told() -> None:
+def test_two_faults_are_both_reported() -> None:
     report = check_backend(
         backend(sub=like(lambda x, y: np.subtract(y, x)), floor=floor_of_memory)(), ops=["sub", "floor", "lerp"]
     )
@@ -771,7 +771,7 @@ def test_a_signature_or_a_missing_error_is_not_the_cause_of_wrong_values() -> No
     assert {("from_numpy", "signature"), ("sum", "errors"), ("mean", "value")} <= own
 
 
-def test_a_warning_is_told_with_its_place_and_filters_of_modules_stay() -> None:
+def test_a_warning_is_reported_with_its_line_and_filters_are_respected() -> None:
     (first, *_) = check_backend(backend(tanh=tanh_that_warns)(), ops=["tanh"], kinds=["value"]).failures
     assert re.match(r"tanh warned \(RuntimeWarning: overflow in tanh, .*:\d+\), and no operation may", first.message)
     with warnings.catch_warnings():
@@ -781,19 +781,19 @@ def test_a_warning_is_told_with_its_place_and_filters_of_modules_stay() -> None:
         assert check_backend(backend(tanh=tanh_that_warns)(), ops=["tanh"], kinds=["value"]).ok
 
 
-def test_an_autodiff_backend_of_other_types_than_its_inner_one_is_refused() -> None:
+def test_an_autodiff_backend_must_share_the_types_of_its_inner_backend() -> None:
     with pytest.raises(BackendMismatchError, match="share device, float type and int type"):
         check_backend(differentiating(float_dtype=property(lambda self: DTYPES["float64"])), ops=["add"])
 
 
 class Waiting:
-    """An array that is computed when the host asks for it."""
+    """An array computed when copied to the host."""
 
     def __init__(self, compute: Callable[[], Any]) -> None:
         self.compute = compute
 
 
-def test_a_backend_may_refuse_when_the_host_asks() -> None:
+def test_a_lazy_backend_may_raise_when_copying_to_the_host() -> None:
     def quantize(x: Array, /, dtype: Any = qint8) -> Any:
         return K.quantize(x, dtype) if np.isfinite(x).all() else Waiting(lambda: K.quantize(x, dtype))
 
@@ -805,7 +805,7 @@ def test_a_backend_may_refuse_when_the_host_asks() -> None:
     assert report.ok, str(report)
 
 
-def test_a_backend_without_integers_of_8_bits_quantizes_nothing() -> None:
+def test_a_backend_without_8_bit_integers_has_no_quantization_checks() -> None:
     k = backend(capabilities=few("float32", "int64", "bool"))()
     assert not [c.id for c in checks(k, ops=["quantize", "quantize_between", "fake_quantize"]) if c.kind != "signature"]
 
@@ -825,7 +825,7 @@ def test_a_backend_of_one_float_dtype_passes_whichever_it_is(name: str) -> None:
     assert report.ok, str(report)
 
 
-def test_an_operation_that_has_nothing_to_do_may_give_its_operand() -> None:
+def test_an_operation_without_effect_may_return_its_operand() -> None:
     def total(self: Any, x: Any, /, axis: Any, keepdims: bool = False) -> Any:
         return Autodiff.sum(self, x, axis, keepdims) if axis else x
 
@@ -833,6 +833,6 @@ def test_an_operation_that_has_nothing_to_do_may_give_its_operand() -> None:
     assert report.ok, str(report)
 
 
-def test_an_autodiff_backend_of_somebody_elses_passes() -> None:
+def test_a_foreign_autodiff_backend_passes() -> None:
     report = check_backend(differentiating(), ops=["backend", "mul", "sum", "max"])
     assert report.ok, str(report)

@@ -1,7 +1,6 @@
-"""Forty faults that no small call shows: what users of other libraries have met, planted into NumPy's backend.
+"""Forty faults that small calls do not show, as users of other libraries met them, planted into NumPy's backend.
 
-Each is right for small operands, for contiguous ones, for one call or for one thread, and each is named by the kind of
-check that is meant to.
+Each is right for small operands, contiguous ones, one call or one thread; the intended kind of check catches it.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from backburn_numpy import NumpyBackend
 
 Array = Any
 K = NumpyBackend()
-#: Whole vectors, tiles and blocks of the faults, and the number of elements from which they choose another way.
+#: Lengths of vectors, tiles and blocks in the faults, and the number of elements from which the faulty code is used.
 VECTOR, TILE, BLOCK, MANY = 8, 32, 1024, 1000
 
 
 def backend(**functions: Any) -> Any:
-    """NumPy's backend with other functions for some operations."""
+    """NumPy's backend with some operations replaced."""
     members = {name: staticmethod(function) for name, function in functions.items()}
     made: type[Any] = type(
         "Planted", (NumpyBackend,), {"_instance": None, "spec": property(lambda self: "planted"), **members}
@@ -39,7 +38,7 @@ def backend(**functions: Any) -> Any:
 
 
 def changed(name: str, change: Callable[..., Any], among: int = 1) -> dict[str, Any]:
-    """The operation with its result, of ``among`` elements and more, changed: ``change(result, *operands)``."""
+    """The operation with ``change(result, *operands)`` applied to results of at least ``among`` elements."""
 
     def operation(*operands: Any, **options: Any) -> Any:
         exact = getattr(K, name)(*operands, **options)
@@ -53,7 +52,7 @@ def changed(name: str, change: Callable[..., Any], among: int = 1) -> dict[str, 
 
 
 def instead(name: str, when: Callable[..., bool], other: Callable[..., Any]) -> dict[str, Any]:
-    """The operation by another function where ``when(*operands)`` holds."""
+    """The operation computed by ``other`` where ``when(*operands)`` holds."""
 
     def operation(*operands: Any, **options: Any) -> Any:
         return (other if when(*operands) else getattr(K, name))(*operands, **options)
@@ -67,7 +66,7 @@ def many(*operands: Any) -> bool:
 
 
 def floats(x: Any, *others: Any) -> bool:
-    """Whether it is an array of many floats."""
+    """Whether the operand has many floats."""
     return isinstance(x, np.ndarray) and np.issubdtype(x.dtype, np.floating) and x.size > MANY
 
 
@@ -84,7 +83,7 @@ def fill_tail(width: int, value: float) -> Callable[..., None]:
 
 
 def rounded_to(bits: int, x: Array) -> Array:
-    """A float with fewer bits of its fraction."""
+    """Floats rounded to a shorter fraction."""
     scale = np.exp2(bits - np.floor(np.log2(np.maximum(np.abs(x.astype(np.float64)), 1e-300))))
     return (np.round(x * scale) / scale).astype(x.dtype)
 
@@ -117,7 +116,7 @@ def mean_of_a_short_count(x: Array, /, axis: Any, keepdims: bool = False) -> Arr
 
 
 def last_of_the_best_blocks(x: Array, /, axis: Any, keepdims: bool = False) -> Array:
-    """The first place in the last of the blocks that have the best value."""
+    """The first index in the last of the blocks that have the best value."""
     if not isinstance(axis, int):
         return K.argmax(x, axis, keepdims)
     length = x.shape[axis]
@@ -148,7 +147,7 @@ def unstable(x: Array, /, axis: int, descending: bool = False) -> Array:
 
 
 def in_chunks(name: str) -> Callable[..., Any]:
-    """A sort or scan of each block of an axis by itself."""
+    """A sort or scan of each block of an axis separately."""
 
     def operation(x: Array, /, axis: int, *others: Any, **options: Any) -> Array:
         if x.shape[axis] <= BLOCK:
@@ -198,7 +197,7 @@ def tile_lost(axis: int) -> Callable[..., None]:
 
 
 def behind(limit: int, axis: int = 0) -> Callable[..., None]:
-    """What lies beyond a limit along an axis is not computed."""
+    """Elements beyond a limit along an axis are not computed."""
 
     def change(result: Array, *operands: Any) -> None:
         if result.ndim > axis:
@@ -208,7 +207,7 @@ def behind(limit: int, axis: int = 0) -> Callable[..., None]:
 
 
 def wrapped(limit: int) -> Callable[..., None]:
-    """Places in memory are counted with too few bits."""
+    """Memory offsets have too few bits."""
 
     def change(result: Array, *operands: Any) -> None:
         flat = result.reshape(-1)
@@ -257,7 +256,7 @@ def fingerprint(x: Array) -> Any:
 
 
 def in_one_of(count: int, name: str) -> Callable[..., Any]:
-    """Results in so many buffers of a shape, in turns."""
+    """Results cycle through ``count`` buffers per shape."""
 
     def operation(x: Array, /) -> Array:
         if not floats(x):
@@ -286,7 +285,7 @@ def in_memory_order(x: Array, /) -> Array:
 
 def writing(x: Array, /) -> Array:
     if floats(x):
-        x[...] = x  # as code does that pads or sorts its input and puts it back
+        x[...] = x  # like code that pads or sorts its input and restores it
     return K.ceil(x)
 
 
@@ -299,7 +298,7 @@ def in_shared_scratch(x: Array, /) -> Array:
         return K.sinh(x)
     scratch = BUFFERS.setdefault(("sinh", x.shape, x.dtype.str), np.empty(x.shape, x.dtype))
     scratch[...] = K.sinh(x)
-    time.sleep(1e-3)  # longer than another thread needs to write into it
+    time.sleep(1e-3)  # long enough for another thread to overwrite it
     return np.array(scratch)
 
 
@@ -313,7 +312,7 @@ def with_a_current_operand(x: Array, /) -> Array:
 
 
 def counting_calls(x: Array, /) -> Array:
-    """Another answer at every third call, as of a kernel that is chosen by trial."""
+    """A different result at every third call, like a kernel chosen by autotuning."""
     result = K.atan(x)
     if floats(x):
         BUFFERS["calls"] = BUFFERS.get("calls", 0) + 1
@@ -326,7 +325,7 @@ def counting_calls(x: Array, /) -> Array:
 
 
 def rule(name: str, **rules: Any) -> Any:
-    """An autodiff backend that differentiates one operation by another rule."""
+    """An autodiff backend with another gradient rule for one operation."""
     entry = OPERATIONS[name]
     known, entry.gradients = entry.gradients, []
     try:
@@ -355,7 +354,7 @@ def of_the_first_rows(k: Any, g: Any, y: Any) -> Any:
 
 @dataclass
 class Planted:
-    """A backend, the operation whose checks run, and the kind of check that is meant to see the fault."""
+    """A backend, the operation whose checks run, and the kind of check meant to catch the fault."""
 
     make: Callable[[], Any]
     op: str
@@ -448,7 +447,7 @@ def test_there_are_forty() -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_named_and_no_small_call_shows_it(name: str) -> None:
+def test_a_fault_is_caught_only_by_checks_of_large_operands(name: str) -> None:
     RESULTS.clear()
     BUFFERS.clear()
     fault = FAULTS[name]
@@ -456,13 +455,13 @@ def test_a_fault_is_named_and_no_small_call_shows_it(name: str) -> None:
         fault.make(), ops=[fault.op], kinds=[*LARGE_KINDS, "value", "gradient", "layout", "mutation"]
     )
     found = {parts_of(r.id)[2] for r in report.failures}
-    assert fault.kind in found, f"{fault.kind} saw nothing; {found} did"
+    assert fault.kind in found, f"{fault.kind} did not catch it; {found} did"
     assert not report.ok
     if name not in SMALL:
         assert found <= set(LARGE_KINDS), {r.id: r.message for r in report.failures}
 
 
-#: Faults that a written sample of many elements shows too, or one of more than 16 elements.
+#: Faults that a handwritten sample of many elements, or of more than 16, shows too.
 SMALL = {
     "the last tile of rows is lost", "unstable above 16 elements", "sums one after another in float32",
     "products of 10 bits for long sums", "long logarithms of float64 in float32", "memory that is not aligned",

@@ -1,4 +1,4 @@
-"""Batches of trees, frames, maps and records, their orders, and the state of their iterators."""
+"""Batches of trees, frames, memory maps and user datasets, their orders, and the state of their iterators."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_several_trees_are_a_tuple() -> None:
     assert (values(tree), y.tolist()) == ({"x": X.tolist()}, Y.tolist())
 
 
-def test_tensors_and_arrays_of_other_kinds() -> None:
+def test_batches_of_a_tensor_are_tensors() -> None:
     t = bb.asarray(X)
     ((found,),) = batches(t, batch_size=3)
     assert isinstance(found, bb.Tensor)
@@ -106,8 +106,8 @@ def test_frames_give_dicts_of_columns(make: Any) -> None:
     assert (kept["count"].tolist(), held_out["count"].tolist()) == ([1, 2], [3])
 
 
-def test_series_are_arrays_by_position() -> None:
-    """The index of a series does not matter: it survives a selection of rows."""
+def test_series_are_read_by_position() -> None:
+    """The index of a series, which a selection of rows keeps, is ignored."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
     chosen = frame[frame["y"] == 1]
@@ -115,7 +115,7 @@ def test_series_are_arrays_by_position() -> None:
     assert (type(x), x.tolist(), y.tolist()) == (np.ndarray, [2.0, 4.0], [1, 1])
 
 
-def test_lazy_frames_are_collected_by_their_users() -> None:
+def test_lazy_frames_are_refused() -> None:
     polars = pytest.importorskip("polars")
     with pytest.raises(ShapeError, match=r"not a LazyFrame; \.collect\(\) reads it"):
         batches(polars.LazyFrame({"a": [1, 2]}), batch_size=1)
@@ -128,14 +128,14 @@ def test_missing_numbers_of_frames_are_nan() -> None:
         np.testing.assert_array_equal(batch["a"], [1.0, np.nan])
 
 
-def test_columns_of_one_name_are_refused() -> None:
+def test_duplicate_column_names_are_refused() -> None:
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ArgumentError, match="columns of the frame need different names: a, a"):
         batches(pandas.DataFrame([[1, 2]], columns=["a", "a"]), batch_size=1)
 
 
 class Squares:
-    """A dataset of one's own: a length, and a batch for an array of indices."""
+    """A user's dataset: a length, and a batch for an array of indices."""
 
     def __len__(self) -> int:
         return 5
@@ -144,7 +144,7 @@ class Squares:
         return {"square": indices**2}
 
 
-def test_records_give_batches_of_their_own() -> None:
+def test_user_datasets_return_their_batches() -> None:
     assert [b["square"].tolist() for b in batches(Squares(), batch_size=2)] == [[0, 1], [4, 9], [16]]
 
 
@@ -159,7 +159,7 @@ def bad_data() -> Iterator[tuple[type[Exception], str, Any]]:
 
 
 @pytest.mark.parametrize(("kind", "words", "data"), list(bad_data()))
-def test_data_that_have_no_elements_are_refused(kind: Any, words: str, data: Any) -> None:
+def test_invalid_data_are_refused(kind: Any, words: str, data: Any) -> None:
     with pytest.raises(kind, match=f"^batches: .*{words}"):
         batches(data, batch_size=2)
 
@@ -188,7 +188,7 @@ def test_a_bijection_has_every_element_once(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [2**31 + 11, 2**32, 2**32 + 1, 2**40])
-def test_a_bijection_of_more_than_memory_holds(length: int) -> None:
+def test_a_bijection_of_more_elements_than_fit_in_memory(length: int) -> None:
     where = np.array([0, 1, 2, length // 2, length - 2, length - 1])
     found = Bijection(length, np.random.default_rng(0))(where)
     assert len(set(found.tolist())) == 6
@@ -197,7 +197,7 @@ def test_a_bijection_of_more_than_memory_holds(length: int) -> None:
 
 
 def test_a_bijection_looks_random() -> None:
-    """Pairs and triples of neighbours fall evenly, by their high bits and by their low ones; ascents are half."""
+    """Adjacent pairs and triples are uniform in their high and low bits; half of the steps are ascents."""
     length = MANY + 77
     worst = 0.0
     for seed in range(8):
@@ -214,7 +214,7 @@ def test_a_bijection_looks_random() -> None:
         ascents = (np.diff(found) > 0).mean()
         worst = max(worst, abs(ascents - 0.5) * np.sqrt(12 * len(found)))
     assert worst < 4.5
-    # One round alone is not a shuffle, by the same measure.
+    # A single round fails the same test.
     weak = Bijection(length, generator(0, 0))
     weak._keys = weak._keys[:1]
     digits = weak(np.arange(1 << 17)) * 16 // length
@@ -223,7 +223,7 @@ def test_a_bijection_looks_random() -> None:
 
 
 def image(i: int, length: int, random: np.random.Generator) -> int:
-    """The image of one number, by Python's integers."""
+    """The image of one index, computed with Python integers."""
     bits = (length - 1).bit_length()
     keys = random.integers(0, 1 << 64, (5, 2), dtype=np.uint64).tolist()
     while True:
@@ -249,8 +249,8 @@ def test_long_orders_are_the_same_on_every_machine(length: int, first: list[int]
     assert first is None or found[: len(first)] == first
 
 
-def test_long_orders_by_parts() -> None:
-    """Whatever the parts are, and where they begin."""
+def test_slices_of_long_orders_equal_the_whole() -> None:
+    """For any slice boundaries and in any order."""
     whole = Order(MANY + 5, 7, 2)[0 : MANY + 5]
     assert len(np.unique(whole)) == MANY + 5
     order = Order(MANY + 5, 7, 2)
@@ -300,7 +300,7 @@ def test_windows() -> None:
         (ArgumentError, "stride is an integer of at least 1, not -1", lambda: windows(np.arange(3), 1, stride=-1)),
     ],
 )
-def test_windows_that_are_none(kind: Any, words: str, call: Any) -> None:
+def test_invalid_windows_are_refused(kind: Any, words: str, call: Any) -> None:
     with pytest.raises(kind, match=f"windows: .*{words}"):
         call()
 
@@ -324,7 +324,7 @@ print(len(tokens), total, peak() - before)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems count resident pages in other ways")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems count resident pages differently")
 @pytest.mark.slow
 def test_a_file_of_a_hundred_million_tokens_stays_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "tokens.bin"
@@ -342,7 +342,7 @@ def test_a_file_of_a_hundred_million_tokens_stays_on_disk(tmp_path: Path) -> Non
 
 
 def test_changes_of_a_private_map_are_kept(tmp_path: Path) -> None:
-    """Their pages are nowhere else."""
+    """Dropping the map's pages would lose them."""
     np.zeros(10**7, np.uint16).tofile(tmp_path / "tokens.bin")
     for mode in ("c", "r+"):
         tokens: Any = np.memmap(tmp_path / "tokens.bin", np.uint16, mode=mode)
@@ -378,7 +378,7 @@ def test_an_iterator_keeps_the_epoch_with_which_it_began() -> None:
 
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("length", [10, MANY + 3])
-def test_an_iterator_goes_on_from_its_state(length: int, seed: int | None) -> None:
+def test_an_iterator_resumes_from_its_state(length: int, seed: int | None) -> None:
     x = np.arange(length)
     size = 3 if length == 10 else 300_000
     loader = batches({"x": x}, batch_size=size, seed=seed, epoch=2)
@@ -411,7 +411,7 @@ def test_a_state_of_other_batches_is_refused() -> None:
             iter(batches(np.arange(10), batch_size=3)).set_state(wrong)  # type: ignore[arg-type]
 
 
-def test_descriptions_are_plain() -> None:
+def test_descriptions_can_be_written_as_json() -> None:
     tree = {"x": np.zeros((4, 2), np.float32), "own": Squares()}
     make: Any = batches
     loader = make({"x": tree["x"]}, batch_size=np.int64(2), seed=np.int32(1))

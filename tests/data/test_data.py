@@ -1,4 +1,4 @@
-"""The digits, splits, batches and distortions."""
+"""Digits, splits, batches and distortions."""
 
 import hashlib
 import subprocess
@@ -25,7 +25,7 @@ def test_digits_are_the_file_that_scikit_learn_ships() -> None:
     assert hashlib.sha256(lines.encode()).hexdigest() == digest
 
 
-def test_attribution_is_shipped_along() -> None:
+def test_attribution_is_included() -> None:
     text = resources.files("backburn.data.digits").joinpath("LICENSE.txt").read_text(encoding="utf-8")
     for words in ("Alpaydin", "Kaynak", "UCI Machine Learning Repository", "CC BY 4.0", "scikit-learn"):
         assert words in text
@@ -46,7 +46,7 @@ def test_digits() -> None:
 
 
 def test_other_data_need_no_bz2() -> None:
-    """A Python that was compiled without it has batches; only the digits are packed by it."""
+    """Batches work on a Python without it; only the digits are compressed with it."""
     program = """
 import sys
 sys.modules["bz2"] = None
@@ -60,7 +60,7 @@ bb.data.load_digits()
     assert done.stderr.endswith("import of bz2 halted; None in sys.modules\n")
 
 
-def test_digits_are_fresh() -> None:
+def test_load_digits_returns_copies() -> None:
     load_digits()[0][:] = -1
     assert load_digits()[0].min() == 0
 
@@ -101,13 +101,13 @@ def test_batches_in_order_keep_the_last_partial_one() -> None:
 
 
 @pytest.mark.parametrize(("length", "sizes"), [(7, [3, 3]), (6, [3, 3]), (2, []), (0, [])])
-def test_a_last_partial_batch_may_be_left_out(length: int, sizes: list[int]) -> None:
+def test_drop_last_omits_a_partial_batch(length: int, sizes: list[int]) -> None:
     for seed in (None, 3):
         assert [len(x) for (x,) in batches(np.arange(length), batch_size=3, seed=seed, drop_last=True)] == sizes
 
 
-def test_options_of_others_are_told() -> None:
-    """Before what is missing."""
+def test_unknown_options_name_the_valid_ones() -> None:
+    """They are reported before missing arguments."""
     loose: Any = batches
     for options in ({"shuffle": True}, {"shuffle": True, "batch_size": 2}):
         with pytest.raises(
@@ -124,8 +124,8 @@ def test_the_number_of_batches_is_known() -> None:
     assert len(batches(np.arange(0), batch_size=3)) == 0
 
 
-def test_batches_can_be_iterated_over_again() -> None:
-    """So that a second epoch over them is not silently empty."""
+def test_batches_can_be_iterated_again() -> None:
+    """A second epoch must not be silently empty."""
     order = batches(np.arange(7), batch_size=3, seed=0)
     first, second = ([b.tolist() for (b,) in order] for _ in range(2))
     assert first == second
@@ -142,7 +142,7 @@ def test_shuffled_batches_have_everything_once_and_keep_rows_together() -> None:
     assert all(np.array_equal(b, -c) for b, c in found)
 
 
-def test_order_is_of_seed_and_epoch() -> None:
+def test_order_depends_on_seed_and_epoch() -> None:
     def order(seed: int, epoch: int) -> list[int]:
         return [int(i) for (b,) in batches(np.arange(50), batch_size=50, seed=seed, epoch=epoch) for i in b]
 
@@ -208,7 +208,7 @@ def test_distorted_images_differ_and_stay_images() -> None:
 
 
 class Fixed(np.random.Generator):
-    """Draws the largest of what it may."""
+    """Draws the upper bound."""
 
     def __init__(self) -> None:
         super().__init__(np.random.Philox(0))
@@ -225,7 +225,7 @@ def test_shift_moves_by_pixels() -> None:
     assert moved[0, 1, 2] == 1
 
 
-def test_half_a_pixel_is_shared_by_neighbours() -> None:
+def test_shift_by_half_a_pixel_averages_neighbours() -> None:
     image = np.zeros((1, 4, 4), np.float32)
     image[0, 2, 2] = 1
     assert distort(image, Distortion(shift=0.5), Fixed())[0, 1:3, 1:3].tolist() == [[0.25, 0.25], [0.25, 0.25]]
@@ -237,7 +237,7 @@ def test_rotation_turns_about_the_centre() -> None:
     assert np.allclose(turned[0], np.rot90(image[0], -1)) or np.allclose(turned[0], np.rot90(image[0]))
 
 
-def test_what_moves_out_of_the_image_is_gone() -> None:
+def test_pixels_shifted_out_of_the_image_are_lost() -> None:
     image = np.ones((1, 4, 4), np.float32)
     assert distort(image, Distortion(shift=8), Fixed()).max() == 0
 
@@ -249,6 +249,6 @@ def test_scale_stretches_about_the_centre() -> None:
     assert small[0, 0, 0] == pytest.approx(0)
 
 
-def test_an_image_alone_is_refused() -> None:
+def test_a_single_image_is_refused() -> None:
     with pytest.raises(ShapeError, match=r"not \[8, 8\]"):
         distort(np.zeros((8, 8)), Distortion(), generator(0, 0))

@@ -1,4 +1,4 @@
-"""Tables, images and texts of others: bombs, links, pipes, programs in the place of pictures, and damaged pages."""
+"""Untrusted tables, images and texts: decompression bombs, links, pipes, programs as pictures, and damaged pages."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_links_out_of_a_folder_of_texts_are_refused(tmp_path: Path) -> None:
     (folder / "c.txt").symlink_to("../secret")
     with pytest.raises(FileFormatError, match=r"c\.txt: a link to .*secret, out of the folder"):
         read_text(folder)
-    assert bytes(read_text(folder / "c.txt")) == b"root:x:0:0"  # which the user names
+    assert bytes(read_text(folder / "c.txt")) == b"root:x:0:0"  # the user named it
 
 
-def test_texts_of_a_cache_are_read(tmp_path: Path) -> None:
+def test_links_within_a_dataset_cache_are_read(tmp_path: Path) -> None:
     snapshot = tmp_path / "datasets--a" / "snapshots" / "012"
     snapshot.mkdir(parents=True)
     (tmp_path / "datasets--a" / "blobs").mkdir()
@@ -53,7 +53,7 @@ def test_texts_of_a_cache_are_read(tmp_path: Path) -> None:
     assert bytes(read_text(snapshot)) == b"to be"
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes are POSIX's")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs POSIX pipes")
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.tsv", "x.parquet", "x.txt"])
 def test_pipes_are_not_opened(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
@@ -96,7 +96,7 @@ def test_images_that_expand_too_far_are_not_decoded(tmp_path: Path) -> None:
 
 
 def test_jpegs_of_many_scans_are_not_decoded(tmp_path: Path) -> None:
-    """Each scan goes over all pixels: of 23 bytes it takes 5 ms here, so that a megabyte takes minutes."""
+    """Each scan visits all pixels: here 23 bytes take 5 ms, so a megabyte would take minutes."""
     image = pytest.importorskip("PIL.Image")
     (tmp_path / "1.jpg").touch()
     for noise in (False, True):
@@ -110,8 +110,8 @@ def test_jpegs_of_many_scans_are_not_decoded(tmp_path: Path) -> None:
             image_folder(tmp_path)[0]
 
 
-def test_pictures_that_are_programs_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pillow starts Ghostscript for PostScript, whatever the name of the file."""
+def test_postscript_in_image_files_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow runs Ghostscript on PostScript files of any name."""
     pytest.importorskip("PIL")
 
     def started(*arguments: Any, **options: Any) -> None:
@@ -158,7 +158,7 @@ def test_links_out_of_a_folder_of_images_are_refused(way: str, tmp_path: Path) -
     ("x.csv.gz", lambda: b"\x1f\x8b" + bytes(30), "cannot be read"),
     ("x.csv", lambda: b"a\x1b[2J,a\x1b[2J\n1,2\n", r"two columns 'a\\x1b\[2J'"),
 ])  # fmt: skip
-def test_texts_that_take_too_much_are_refused(
+def test_oversized_or_damaged_csv_files_are_refused(
     name: str, content: Callable[[], bytes], words: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyarrow")
@@ -170,11 +170,11 @@ def test_texts_that_take_too_much_are_refused(
 
 
 def _memory() -> tuple[float, float]:
-    """The most MiB since the last call, and those of now, by Linux; tracemalloc may not stop beside others' threads."""
+    """Peak MiB since the last call, and current MiB, from Linux; tracemalloc may not stop while other threads run."""
     return memory() if sys.platform == "linux" else (0.0, 0.0)
 
 
-def test_one_long_text_does_not_make_all_long(tmp_path: Path) -> None:
+def test_one_long_text_does_not_pad_the_others(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "x.csv").write_text("s\n" + "ab\n" * 50_000 + "y" * 500_000 + "\n")
     found = read_table(tmp_path / "x.csv")["s"]
@@ -183,8 +183,8 @@ def test_one_long_text_does_not_make_all_long(tmp_path: Path) -> None:
     assert read_table(tmp_path / "x.csv", types={"s": "str"})["s"].dtype == np.dtypes.StringDType()
 
 
-def test_long_texts_of_many_columns_share_the_memory(tmp_path: Path) -> None:
-    """Each column alone would have an array of 200 MB."""
+def test_long_texts_of_many_columns_are_not_padded(tmp_path: Path) -> None:
+    """A padded array of one column would take 200 MB."""
     pytest.importorskip("pyarrow")
     row, last = ",".join(["ab"] * 10), ",".join("y" * 100_000 for _ in range(10))
     (tmp_path / "x.csv").write_text(",".join("abcdefghij") + "\n" + f"{row}\n" * 450 + f"{last}\n")
@@ -205,8 +205,8 @@ def parquet(table: dict[str, Any], **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
-def test_texts_of_a_parquet_file_that_are_none(tmp_path: Path, dictionary: bool) -> None:
-    """Bytes that are not UTF-8, which its reader does not look at, alone or in a dictionary."""
+def test_invalid_utf8_in_a_parquet_file_is_refused(tmp_path: Path, dictionary: bool) -> None:
+    """Its reader does not validate the bytes, plain or in a dictionary."""
     path = tmp_path / "x.parquet"
     content = parquet({"s": ["abcd", "efgh"]}, compression="none", use_dictionary=dictionary, write_statistics=False)
     path.write_bytes(content)
@@ -217,8 +217,8 @@ def test_texts_of_a_parquet_file_that_are_none(tmp_path: Path, dictionary: bool)
             read_table(path, types=types)
 
 
-def test_times_that_no_calendar_of_python_has(tmp_path: Path) -> None:
-    """As texts; they are read as times."""
+def test_times_beyond_pythons_calendar(tmp_path: Path) -> None:
+    """They can be read as times, not as texts."""
     path = tmp_path / "x.parquet"
     path.write_bytes(parquet({"t": np.array([2**62], "M8[us]")}))
     assert read_table(path)["t"].dtype == "M8[us]"
@@ -229,8 +229,8 @@ def test_times_that_no_calendar_of_python_has(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["string", "large_string", "binary", "list", "struct", "dictionary", "numbers"])
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "RLE_DICTIONARY"])
-def test_texts_that_a_page_has_once_are_not_expanded(kind: str, encoding: str, tmp_path: Path) -> None:
-    """A text of a MB in 400 rows, each like the one before or the same of a dictionary: some hundred bytes."""
+def test_repeated_texts_of_a_page_are_not_expanded(kind: str, encoding: str, tmp_path: Path) -> None:
+    """400 rows of the same text of 1 MB, delta or dictionary encoded, take a few hundred bytes."""
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet as writer
 
@@ -286,15 +286,15 @@ def test_tables_that_expand_too_far_are_not_read(kind: str, tmp_path: Path) -> N
     assert pyarrow.total_allocated_bytes() - before < 100 << 20
 
 
-def test_other_columns_of_such_a_table_are_read(tmp_path: Path) -> None:
+def test_small_columns_of_an_oversized_table_are_read(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "x.parquet"
     path.write_bytes(parquet({"x": np.zeros(20_000_000, np.int64), "n": np.ones(20_000_000, np.int8)}))
     assert read_table(path, columns=["n"])["n"].dtype == np.int8
 
 
-def test_footers_that_end_the_process_are_refused(tmp_path: Path) -> None:
-    """Each byte of a footer changed: the library's objects for metadata end the process for some of them."""
+def test_changed_footers_do_not_end_the_process(tmp_path: Path) -> None:
+    """Each byte of a footer is changed: PyArrow's metadata objects would end the process for some of them."""
     pytest.importorskip("pyarrow")
     content = parquet({"n": [1, 2, 3], "s": ["a", "b", "c"], "l": [[1], [2], [3, 4]]})
     length = int.from_bytes(content[-8:-4], "little")
@@ -307,7 +307,7 @@ def test_footers_that_end_the_process_are_refused(tmp_path: Path) -> None:
             read_table(tmp_path / "x.parquet", columns=["n"])
         except FileFormatError:
             outcomes["refused"] += 1
-        except (ValueError, TypeError):  # ours, too, of a column with another name or type
+        except (ValueError, TypeError):  # includes backburn's errors for another column name or type
             outcomes["refused"] += 1
         else:
             outcomes["read"] += 1
@@ -315,7 +315,7 @@ def test_footers_that_end_the_process_are_refused(tmp_path: Path) -> None:
 
 
 def compact(fields: dict[int, Any]) -> bytes:
-    """A struct of integers, structs and lists of structs in Thrift's compact protocol."""
+    """Encode a struct of integers, structs and lists of structs in Thrift's compact protocol."""
 
     def unsigned(n: int) -> bytes:
         return bytes([n & 127 | 128]) + unsigned(n >> 7) if n > 127 else bytes([n])
@@ -332,7 +332,7 @@ def compact(fields: dict[int, Any]) -> bytes:
 
 
 def test_columns_that_share_their_pages_are_refused(tmp_path: Path) -> None:
-    """A hundred columns of the same two thousand empty pages took six seconds, and a thousand a minute."""
+    """A hundred columns that share two thousand empty pages took six seconds, a thousand a minute."""
     pages = compact({1: 0, 2: 0, 3: 0, 5: {1: 0}}) * 2000
     path = tmp_path / "x.parquet"
     for second in (0, len(pages)):
@@ -345,8 +345,8 @@ def test_columns_that_share_their_pages_are_refused(tmp_path: Path) -> None:
         check_memory(path, None, 1 << 20)
 
 
-def test_columns_in_groups_without_end_are_refused() -> None:
-    """And structs in structs of the protocol, whose values say where they end."""
+def test_deeply_nested_columns_and_structs_are_refused() -> None:
+    """Also nested structs of the protocol and values that do not end."""
     with pytest.raises(ValueError, match="more than 64 levels"):
         _leaves([{5: 1}] * 100 + [{1: 1}])
     assert [(leaf.width, leaf.is_nested) for leaf in _leaves([{5: 3}, {1: 2}, {5: 1, 3: 2}, {1: 6}, {1: 7, 2: 300}])] == [  # noqa: E501

@@ -1,4 +1,4 @@
-"""Loaders of other libraries: the examples of the page, states, and workers that fail or die."""
+"""Loaders of other libraries: the documentation's examples, states, and workers that fail or die."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-
 
 
 def blocks() -> dict[str, str]:
-    """The Python blocks of the page by the headings above them."""
+    """The page's Python blocks by heading."""
     found = {}
     for section in re.split(r"^##+ ", PAGE, flags=re.MULTILINE)[1:]:
         if match := re.search(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
@@ -91,7 +91,7 @@ def grain_loader(source: Any, epoch: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_grain_goes_on_from_a_state(ahead: bool) -> None:
+def test_grain_resumes_from_a_state(ahead: bool) -> None:
     loader: Any = prefetch(grain_loader(Numbers()), 3) if ahead else grain_loader(Numbers())
     iterator = iter(loader)
     first = [next(iterator) for _ in range(3)]
@@ -111,8 +111,8 @@ def collate(elements: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("dies", "ahead"), [(False, True), (True, False), (True, True)], ids=["raises", "dies", "dies, prefetch"]
 )
-def test_workers_that_fail_say_so(dies: bool, ahead: bool) -> None:
-    """Nothing hangs, and the batches before it are there."""
+def test_failing_workers_raise_errors(dies: bool, ahead: bool) -> None:
+    """Nothing hangs, and earlier batches arrive."""
     data = pytest.importorskip("torch.utils.data")
     options: Any = {"batch_size": 4, "num_workers": 1, "collate_fn": collate, "multiprocessing_context": "spawn"}
     loader = data.DataLoader(Numbers(broken=9, dies=dies), **options)
@@ -130,13 +130,13 @@ def test_workers_that_fail_say_so(dies: bool, ahead: bool) -> None:
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_sources_of_grain_that_fail_say_so(ahead: bool) -> None:
+def test_failing_sources_of_grain_raise_errors(ahead: bool) -> None:
     loader = grain_loader(Numbers(broken=9))
     with pytest.raises(ValueError, match="element 9 is broken"):
         numbers_of(prefetch(loader) if ahead else loader)
 
 
-def test_datasets_are_shuffled_and_go_on() -> None:
+def test_datasets_are_shuffled_and_resumed() -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"x": np.arange(10.0), "name": list("abcdefghij")}).with_format("numpy")
     loader = batches(data, batch_size=4, seed=0)
@@ -170,7 +170,7 @@ def test_tensors_of_another_library_train() -> None:
 
 
 def loaders() -> dict[str, Any]:
-    """Loaders with a state over the same elements, by name."""
+    """Stateful loaders over the same elements, by name."""
     x = np.arange(40, dtype=np.float32)[:, None]
 
     def plain() -> Any:
@@ -191,7 +191,7 @@ def loaders() -> dict[str, Any]:
 
 
 class StopAt(train.Callback):
-    """Ends the process's part of a run as a signal does."""
+    """Interrupts a run like a signal."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -203,7 +203,7 @@ class StopAt(train.Callback):
 
 @pytest.mark.parametrize("name", list(loaders()))
 def test_runs_are_resumed_within_an_epoch(name: str, tmp_path: Path) -> None:
-    """To the bits of a run that was not interrupted."""
+    """The result is bitwise equal to an uninterrupted run."""
 
     def run(folder: Path, stop: int | None, resume: bool) -> Any:
         bb.random.seed(0)
@@ -238,7 +238,7 @@ def test_data_without_a_length_train_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 3])
-def test_no_batch_is_an_error(rows: int) -> None:
+def test_an_epoch_without_batches_is_an_error(rows: int) -> None:
     x = np.zeros((rows, 1), np.float32)
     data = batches({"x": x, "y": x}, batch_size=4, drop_last=True)
     for loader in (data, prefetch(data)):

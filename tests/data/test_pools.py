@@ -1,4 +1,4 @@
-"""Elements that processes of a pool read and compute, forked or spawned, after this one has used its threads."""
+"""Elements that pool processes read and compute, forked or spawned after this process has used its threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backburn.data import batches, image_folder
 
 
 def computed(source: Any, index: int) -> tuple[bytes, float]:
-    """An element of a folder of images, and a value and a gradient of a product large enough for threads."""
+    """The bytes of an image, and the gradient's sum of a product large enough for threads."""
     image = source[index]["image"]
     x = bb.asarray(np.tile(image.reshape(3, -1), (100, 4)))
     gradient = bb.grad(lambda x: (bb.relu(x @ x.T) * 0.5).sum())(x)
@@ -36,8 +36,8 @@ METHODS = [way for way in ("fork", "spawn", "forkserver") if way in multiprocess
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize("method", METHODS)
-def test_a_pool_reads_and_computes_as_one_process(method: str, tmp_path: Path) -> None:
-    """Twice, so that a process has more than one task; the folder goes to it as it is."""
+def test_a_pool_computes_the_results_of_one_process(method: str, tmp_path: Path) -> None:
+    """Run twice, so that each process has several tasks; the folder object is pickled."""
     source = some(tmp_path)
     expected = [computed(source, index) for index in range(6)]
     with multiprocessing.get_context(method).Pool(2) as pool:
@@ -51,8 +51,8 @@ def test_a_pool_reads_and_computes_as_one_process(method: str, tmp_path: Path) -
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.parametrize("method", METHODS)
-def test_batches_go_to_a_pool(method: str, tmp_path: Path) -> None:
-    """An iteration in another process gives the batches of this one."""
+def test_batches_can_be_pickled_for_a_pool(method: str, tmp_path: Path) -> None:
+    """Iterating in another process gives the same batches."""
     whole = batches({"x": np.arange(40.0).reshape(20, 2)}, batch_size=4, seed=3)
     expected = [batch["x"].tolist() for batch in whole]
     with multiprocessing.get_context(method).Pool(1) as pool:

@@ -1,4 +1,4 @@
-"""Batches taken ahead by a thread: order, errors, ends, states, and threads that end."""
+"""Batches prefetched by a thread: order, errors, ends, states, and the threads' lifetime."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def threads() -> int:
 
 
 def ended() -> bool:
-    """Whether all threads end in a while: one that waits for room is woken at once."""
-    gc.collect()  # iterators that errors of other tests refer to
+    """Whether all threads end within 4 seconds: one waiting for space is woken at once."""
+    gc.collect()  # collects iterators referenced by errors of other tests
     for _ in range(400):
         if not threads():
             return True
@@ -41,7 +41,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
-def test_batches_and_their_order_stay(size: int) -> None:
+def test_prefetching_keeps_batches_and_order(size: int) -> None:
     loader = batches(np.arange(50), batch_size=4, seed=0)
     ahead = prefetch(loader, size)
     sized: Any = ahead
@@ -63,12 +63,12 @@ def test_data_without_a_length_or_epochs() -> None:
     assert list(prefetch([])) == []
 
 
-def test_the_description_is_that_of_the_data() -> None:
+def test_prefetch_describes_its_data() -> None:
     loader = batches(np.arange(5), batch_size=2)
     assert prefetch(loader).describe() == loader.describe()
 
 
-def test_the_thread_is_ahead_by_its_size_at_most() -> None:
+def test_the_thread_prefetches_at_most_size_batches() -> None:
     taken: list[int] = []
     room = threading.Semaphore(0)
 
@@ -81,7 +81,7 @@ def test_the_thread_is_ahead_by_its_size_at_most() -> None:
     iterator = iter(prefetch(data(), 3))
     assert taken == []
     assert next(iterator) == 0
-    for _ in range(4):  # 0, which was handed out, and three more
+    for _ in range(4):  # 0, which was returned, and three more
         assert room.acquire(timeout=10)
     time.sleep(0.05)
     assert taken == [0, 1, 2, 3]
@@ -97,7 +97,7 @@ def broken(after: int, error: BaseException) -> Iterator[int]:
 
 @pytest.mark.parametrize("error", [ValueError("no such file"), SystemExit(3), KeyboardInterrupt(), MemoryError()])
 @pytest.mark.parametrize("after", [0, 1, 5])
-def test_an_error_comes_at_its_batch(after: int, error: BaseException) -> None:
+def test_an_error_is_raised_at_its_batch(after: int, error: BaseException) -> None:
     found = []
     iterator = iter(prefetch(broken(after, error), 2))
 
@@ -122,8 +122,8 @@ def test_an_error_of_iter_is_raised_at_once() -> None:
         iter(prefetch(Broken()))
 
 
-def test_a_loop_that_is_left_ends_the_thread() -> None:
-    """Also of data that never end."""
+def test_leaving_the_loop_ends_the_thread() -> None:
+    """Also if the data never end."""
 
     def endless() -> Iterator[int]:
         i = 0
@@ -167,7 +167,7 @@ def stuck():
     yield 1
     threading.Event().wait()
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 iterator = iter(prefetch(stuck()))
 next(iterator)
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -206,15 +206,15 @@ print(list(iterator))
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
-def test_a_thread_that_is_gone_is_an_error() -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_missing_thread_is_an_error() -> None:
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True)
     first, second = done.stdout.splitlines()
     assert first.startswith("prefetch: the thread is gone, as in a process that was forked")
     assert second == str(list(range(1, 10)))
 
 
-def test_the_thread_is_in_the_contexts_of_the_loop() -> None:
+def test_the_thread_inherits_the_contexts_of_the_loop() -> None:
     def data() -> Iterator[Any]:
         for _ in range(2):
             yield bb.asarray([1.0])
@@ -228,7 +228,7 @@ def test_the_thread_is_in_the_contexts_of_the_loop() -> None:
 # ---- states ----
 
 
-def test_the_state_is_that_of_the_batches_handed_out() -> None:
+def test_the_state_counts_only_returned_batches() -> None:
     loader = batches(np.arange(20), batch_size=2, seed=1)
     plain = iter(loader)
     ahead: Any = iter(prefetch(loader, 4))
@@ -241,7 +241,7 @@ def test_the_state_is_that_of_the_batches_handed_out() -> None:
 
 
 @pytest.mark.parametrize("done", [0, 1, 4, 10])
-def test_going_on_from_a_state(done: int) -> None:
+def test_resuming_from_a_state(done: int) -> None:
     loader = batches(np.arange(20), batch_size=2, seed=1)
     whole = [x.tolist() for (x,) in loader]
     ahead: Any = iter(prefetch(loader, 3))
@@ -255,7 +255,7 @@ def test_going_on_from_a_state(done: int) -> None:
     assert [x.tolist() for (x,) in ahead] == rest
     other: Any = iter(prefetch(loader, 3))
     next(other)
-    other.set_state(state)  # with batches ahead, which are dropped
+    other.set_state(state)  # prefetched batches are dropped
     assert [x.tolist() for (x,) in other] == rest
 
 

@@ -1,4 +1,4 @@
-"""Folders of images, tables and texts, also damaged ones."""
+"""Folders of images, tables and texts, including damaged ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def picture(path: Path, values: Any, **options: Any) -> None:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Two classes of two and three images of 4 x 6 pixels, each of one colour."""
+    """Two classes of two and three images of 4 x 6 pixels, each in one colour."""
     pytest.importorskip("PIL")
     for name, count in (("b", 2), ("a", 3)):
         for i in range(count):
@@ -54,7 +54,7 @@ def test_a_folder_of_images(photos: Path) -> None:
     assert batch["label"].dtype == np.int64
 
 
-def test_one_image_and_none(photos: Path) -> None:
+def test_single_and_empty_selections_of_images(photos: Path) -> None:
     folder = image_folder(photos, dtype="uint8", size=2)
     assert (folder[3]["image"].shape, folder[3]["label"], folder[-1]["label"]) == ((3, 2, 2), 1, 1)
     assert folder[[]]["image"].shape == (0, 3, 2, 2)
@@ -90,7 +90,7 @@ def test_modes_and_sizes(photos: Path) -> None:
     assert image_folder(photos, mode="RGBA")[[0]]["image"].shape == (1, 4, 4, 6)
 
 
-def test_images_are_turned_as_the_camera_noted(tmp_path: Path) -> None:
+def test_images_are_rotated_by_their_exif_orientation(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     turned = image.fromarray(np.arange(24, dtype=np.uint8).reshape(4, 6))
     notes = turned.getexif()
@@ -115,7 +115,7 @@ def test_images_of_16_bits(name: str, options: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
-def test_images_without_a_white(dtype: str, tmp_path: Path) -> None:
+def test_images_without_a_defined_white_are_refused(dtype: str, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     image.fromarray(np.ones((2, 2), dtype)).save(tmp_path / "a.tif")
     with pytest.raises(FileFormatError, match="does not say what white is"):
@@ -123,7 +123,7 @@ def test_images_without_a_white(dtype: str, tmp_path: Path) -> None:
 
 
 def deep_png(pixels: Any, kind: int) -> bytes:
-    """A PNG of 16 bits for each channel."""
+    """A PNG with 16 bits per channel."""
     height, width, _ = pixels.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
 
@@ -135,7 +135,7 @@ def deep_png(pixels: Any, kind: int) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "channels"), [("x.png", 2), ("x.png", 3), ("x.png", 4), ("x.ppm", 3)])
-def test_colours_of_16_bits_are_read_with_8_and_said(
+def test_colours_of_16_bits_are_read_with_8_and_a_note(
     name: str, channels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("PIL")
@@ -170,7 +170,7 @@ def test_images_without_classes(tmp_path: Path) -> None:
     assert folder.classes == []
 
 
-def test_images_of_several_sizes_need_one(photos: Path) -> None:
+def test_images_of_different_sizes_need_a_size(photos: Path) -> None:
     picture(photos / "a" / "3.png", np.zeros((5, 6, 3)))
     folder = image_folder(photos)
     with pytest.raises(ShapeError, match=r"0.png has 4 x 6 pixels and .*3.png 5 x 6: size=\(height, width\)"):
@@ -179,7 +179,7 @@ def test_images_of_several_sizes_need_one(photos: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut off", "empty", "text", "bomb"])
-def test_damaged_images_are_named(photos: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_damaged_images(photos: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
 
     path = photos / "a" / "1.png"
@@ -296,7 +296,7 @@ def test_quoted_line_ends_in_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "reviews.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["id", "text"], *enumerate(reviews)])
-    assert path.stat().st_size > 20 << 20  # more than a block
+    assert path.stat().st_size > 20 << 20  # more than one block
     found = read_table(path)
     assert found["id"].tolist() == list(range(60_000))
     assert all(ours == theirs for ours, theirs in zip(found["text"], reviews, strict=True))
@@ -348,7 +348,7 @@ def test_decimal_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     np.testing.assert_array_equal(found["a"], [1.5, -0.25, np.nan])
     assert found["b"].tolist() == [3, 4, 5]
     assert found["c"].tolist() == ["1.234,5", "x", "y"]
-    assert found["d"].tolist() == ["2.5", "3", "4"]  # whose points stand between other digits in such a file
+    assert found["d"].tolist() == ["2.5", "3", "4"]  # stay text: points could separate thousands
     assert read_table(path, columns=["a"], types={"a": "float32"}, decimal=",")["a"][0] == 1.5
     with pytest.raises(DTypeError, match=r"'1,5' in row 1, which cannot be read as float64: decimal=',' reads it"):
         read_table(path, types={"a": "float64"})
@@ -379,7 +379,7 @@ def test_lists_of_large_integers_with_gaps_are_refused(tmp_path: Path) -> None:
                 read_table(tmp_path / "x.parquet")
 
 
-def test_encodings_with_a_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_encodings_with_a_byte_order_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow")
     for encoding in ("utf-8-sig", "utf-16"):
         (tmp_path / "t.csv").write_text("ä,b\nü,1\n", encoding=encoding)
@@ -387,7 +387,7 @@ def test_encodings_with_a_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "the encoding is UTF-16" in capsys.readouterr().err
 
 
-def test_dtypes_and_missing_cells_that_are_given(tmp_path: Path) -> None:
+def test_given_dtypes_and_missing_values(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "t.csv"
     path.write_text("zip,n,f,t,s\n02116,007,1.5,2024-01-01,?\n10001,8,?,?,b\n", encoding="utf-8")
@@ -427,7 +427,7 @@ def test_wrong_options_of_tables(kind: Any, words: str, options: Any, tmp_path: 
         read_table(tmp_path / "t.csv", **options)
 
 
-def test_what_parquet_has_and_arrays_have_not(tmp_path: Path) -> None:
+def test_parquet_types_that_numpy_lacks(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     import datetime
     import zoneinfo
@@ -469,7 +469,7 @@ def test_what_parquet_has_and_arrays_have_not(tmp_path: Path) -> None:
     assert read_table(path, columns=["__index_level_0__"])["__index_level_0__"].tolist() == [0, 1]
 
 
-def test_packed_csv(tmp_path: Path) -> None:
+def test_compressed_csv(tmp_path: Path) -> None:
     import gzip
 
     pytest.importorskip("pyarrow")
@@ -506,7 +506,7 @@ def test_parquet(tmp_path: Path) -> None:
     assert np.isnan(found["nothing"]).all()
 
 
-def test_columns_that_are_no_arrays(tmp_path: Path) -> None:
+def test_nested_columns_are_refused(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -533,14 +533,14 @@ def test_columns_that_are_no_arrays(tmp_path: Path) -> None:
         ("t.csv", b"length\n1\n", ArgumentError, r"no column 'lenght'. Did you mean 'length'\?"),
     ],
 )
-def test_files_that_are_no_tables(name: str, content: bytes, kind: Any, words: str, tmp_path: Path) -> None:
+def test_invalid_tables_are_refused(name: str, content: bytes, kind: Any, words: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / name).write_bytes(content)
     with pytest.raises(kind, match=f"read_table: .*{words}"):
         read_table(tmp_path / name, columns=["lenght"] if kind is ArgumentError else None)
 
 
-def test_tables_that_are_nowhere(tmp_path: Path) -> None:
+def test_missing_tables(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     for name in ("t.csv", "t.parquet"):
         with pytest.raises(FileNotFoundError, match=name):
@@ -599,13 +599,15 @@ def test_texts_keep_their_line_ends(tmp_path: Path) -> None:
         (b"ab", lambda text: [-1], ArgumentError, r"gave int64\[1\]"),
     ],
 )
-def test_texts_that_are_no_tokens(content: bytes, encode: Any, kind: Any, words: str, tmp_path: Path) -> None:
+def test_invalid_texts_and_encodings_are_refused(
+    content: bytes, encode: Any, kind: Any, words: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(kind, match=f"read_text: .*{words}"):
         read_text(tmp_path / "a.txt", encode)
 
 
-def test_texts_that_are_nowhere(tmp_path: Path) -> None:
+def test_missing_texts(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"has no files \*.txt"):
         read_text(tmp_path)
     with pytest.raises(FileNotFoundError):
@@ -622,7 +624,7 @@ def test_texts_that_are_nowhere(tmp_path: Path) -> None:
         ("pyarrow", read_table, "read_table: needs the package pyarrow"),
     ],
 )
-def test_missing_packages_are_one_line(
+def test_missing_packages_raise_one_line_errors(
     module: str, read: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:

@@ -1,4 +1,4 @@
-"""Complex operands at three sizes under every decorator: the results of the backend inside."""
+"""Complex operands at three sizes: every decorator gives the results of its inner backend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backburn.conformance.checks.kinds import COMPLEX_KINDS, holes
 from backburn.conformance.runner.suite import checks
 from backburn.conformance.samples.calls import as_tuple, map_operands
 
-#: Decorators that change no bit, with two levels of derivatives; and those that order sums in another way.
+#: Decorators with bitwise identical results, with two levels of derivatives; and those that reorder sums.
 SPECS = (
     "autodiff(numpy)", "forward(numpy)", "capture(numpy)", "profile(numpy)", "trace(numpy)",
     "autodiff(autodiff(numpy))", "autodiff(forward(capture(numpy)))",
@@ -22,7 +22,7 @@ SPECS = (
 SHARDED = "autodiff(sharded(numpy, dp=2, on_fallback=allow, inputs=first))"
 
 
-#: The largest size takes as long as the others together: it is tried where the result may be computed in another way.
+#: The largest size takes as long as the others together: it is slow except under the first decorator.
 TRIED = [
     pytest.param(spec, size, marks=pytest.mark.slow if size == 2 and spec in SPECS[1:] else ())
     for spec in (*SPECS, SHARDED, "null", "autodiff(null)")
@@ -46,7 +46,7 @@ def test_every_operation_at_three_sizes(spec: str, size: int) -> None:
 
 
 def test_a_backend_without_complex_dtypes_is_complete() -> None:
-    """Nothing that is checked needs them: the backend raises where it is asked for them, and reports say why."""
+    """No check needs them: the backend raises if they are requested, and reports give the reason."""
     k = RealOnly(NUMPY)
     report = check_backend(k, quick=True, kinds=["protocol", "capabilities", "dtype", "gradient"], dtypes=["float32"])
     assert report.failures == []

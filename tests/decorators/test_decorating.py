@@ -1,4 +1,4 @@
-"""The operations of decorators, which are made at their first call."""
+"""Operations of decorators are compiled at their first call."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_operation_taken_before_its_first_call_is_compiled_once(
     assert compilations == ["cosh"]
 
 
-def test_what_stands_in_the_place_of_an_operation_stays_at_its_first_call(
+def test_a_replaced_operation_stays_replaced_after_its_first_call(
     compilations: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     k, x, calls = Counted(), np.ones(3), 0

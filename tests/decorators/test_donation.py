@@ -1,4 +1,4 @@
-"""State that replays renew in its own memory: what anybody still refers to keeps its values."""
+"""State that replays update in place: arrays that are still referenced keep their values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS, WIDTH = 300, 64
 
 
 class Model(nn.Module):
-    """A table whose gradient is gathered, a matrix in recycled memory, and three small parameters."""
+    """A table with a gathered gradient, a matrix in recycled memory, and three small parameters."""
 
     def __init__(self) -> None:
         self.table = nn.Embedding(ROWS, WIDTH)
@@ -42,11 +42,11 @@ class Model(nn.Module):
         self.head = nn.Linear(4 * ROWS, 3)
 
     def forward(self, ids: Any) -> Any:
-        return self.head(bb.tanh(self.matrix(bb.take(self.table.weight, ids, axis=0))))  # which may be below 0
+        return self.head(bb.tanh(self.matrix(bb.take(self.table.weight, ids, axis=0))))  # ids may be negative
 
 
 def step(state: Any, ids: Any, labels: Any) -> Any:
-    """A training step, whose outputs share memory with the old and with the new state."""
+    """A training step whose outputs share memory with the old and new state."""
     model, optimizer = state
     before = model.table.weight.detach()
     loss = functional.cross_entropy(model(ids), labels)
@@ -75,7 +75,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 def start(make: Callable[[], Any], spec: Any = SPEC) -> tuple[Any, Callable[[int], Any]]:
-    """A state, and the batches by number."""
+    """A state, and a function that returns a batch by number."""
     bb.random.seed(1)
     state = (Model().to(spec), make())
 
@@ -112,7 +112,7 @@ HOLDERS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def values(held: Any) -> list[Any]:
-    """The numbers of what is held, as copies."""
+    """Copies of the held values."""
     return [np.array(x) for x in bb.trees.flatten(held)[0]]
 
 
@@ -120,7 +120,7 @@ def values(held: Any) -> list[Any]:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @settings(max_examples=2, deadline=None, phases=[Phase.generate])
 @given(data=st.data())
-def test_whatever_is_held_keeps_its_values_over_100_replays(name: str, data: st.DataObject) -> None:
+def test_referenced_arrays_keep_their_values_over_100_replays(name: str, data: st.DataObject) -> None:
     moments = data.draw(
         st.dictionaries(st.integers(3, 60), st.lists(st.sampled_from([*HOLDERS]), min_size=1), max_size=8)
     )
@@ -147,8 +147,8 @@ def test_whatever_is_held_keeps_its_values_over_100_replays(name: str, data: st.
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_state_that_is_given_is_copied_once(name: str) -> None:
-    """Neither arrays of the host, nor those of other tensors, nor what a step has returned are written over."""
+def test_the_initial_state_is_copied_once(name: str) -> None:
+    """Host arrays, arrays of other tensors and results of a step are not overwritten."""
     state, batch = start(OPTIMIZERS[name])
     array = np.ones((ROWS, WIDTH), np.float32)
     given = bb.from_inner(bb.asarray(array, backend="capture(numpy, join=false)"), backend=SPEC)
@@ -164,12 +164,12 @@ def test_the_state_that_is_given_is_copied_once(name: str) -> None:
         np.testing.assert_array_equal(p, q)
 
 
-# ---- what is written over ----
+# ---- what is overwritten ----
 
 
 @needs_kernels
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_what_nobody_holds_is_renewed_in_its_memory(name: str) -> None:
+def test_unreferenced_state_is_updated_in_place(name: str) -> None:
     state, batch = start(OPTIMIZERS[name])
     captured = bb.capture(plain_step, on_fallback="error")
     for number in range(5):
@@ -204,8 +204,8 @@ def test_a_gathered_gradient_is_subtracted_by_rows() -> None:
 
 
 @needs_kernels
-def test_a_gathered_gradient_may_be_constant() -> None:
-    """It is not made, nor kept: it has the size of the table, of which a step changes some rows."""
+def test_a_constant_gathered_gradient_is_not_materialized() -> None:
+    """It would have the size of the table, of which a step changes only some rows."""
     ids, found = [[1, 5, 1], [-1, 1, ROWS - 1]], []
 
     def constant_step(state: Any) -> Any:
@@ -240,7 +240,7 @@ def rows_step(state: Any, ids: Any) -> Any:
 @needs_kernels
 @pytest.mark.parametrize("level", USABLE)
 @pytest.mark.parametrize(("rows", "width", "count"), [(70_000, 1, 9), (300, 64, 300), (40, 1000, 40), (130, 513, 1)])
-def test_rows_are_those_of_the_dense_step_at_every_level(
+def test_rows_equal_the_dense_step_at_every_instruction_set(
     level: str, rows: int, width: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_level(monkeypatch, level)
@@ -263,7 +263,7 @@ def test_rows_are_those_of_the_dense_step_at_every_level(
     first = replay.state[0]
     kept = first.copy()
     replay([grad, ids], [], lambda: [0])
-    np.testing.assert_array_equal(first, kept)  # this variable refers to it
+    np.testing.assert_array_equal(first, kept)  # still referenced
     address = compiled.address(replay.state[0])
     replay([grad, ids], [], lambda: [0])
     assert compiled.address(replay.state[0]) == address
@@ -273,7 +273,7 @@ def test_rows_are_those_of_the_dense_step_at_every_level(
 
 
 def recorded(update: Any, state: list[Any], given: list[Any]) -> Any:
-    """The program of an update, with that state."""
+    """The program of an update, with the given state."""
     with scoped(RECORDING_STEP, Recording()):
         base: Any = load_backend("capture(numpy)")
         replay = base.capture(update, state, given)
@@ -284,7 +284,7 @@ def recorded(update: Any, state: list[Any], given: list[Any]) -> Any:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_gradients_may_be_constant(name: str) -> None:
-    """The velocity of a plain step is then the gradient itself, which stays: such a step runs as it is."""
+    """The velocity of plain SGD is then the constant gradient itself: such a step is not recorded."""
 
     def constant_step(state: Any) -> Any:
         model, optimizer = state
@@ -306,7 +306,7 @@ def test_gradients_may_be_constant(name: str) -> None:
 
 
 @needs_kernels
-def test_parts_that_are_one_or_change_places_are_not_written_over() -> None:
+def test_swapped_or_shared_state_is_not_overwritten() -> None:
     base: Any = load_backend("capture(numpy)")
     rng = np.random.default_rng(0)
     a, b, g = (rng.normal(size=(200, 200)).astype(np.float32) for _ in range(3))
@@ -335,8 +335,8 @@ NUMPY: Any = load_backend("numpy")
 @needs_kernels
 @pytest.mark.parametrize("name", ["groups", "adam", "lion"])
 @pytest.mark.parametrize("where", ["begin", "second", "run", "after", "commit", "call"])
-def test_an_error_or_an_interrupt_leaves_a_whole_state(name: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As before the step, or where all was written, as after it; then the counts of the host agree."""
+def test_an_interrupt_leaves_a_consistent_state(name: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state before the step or, once everything is written, after it; step counts agree."""
     (state, batch), (other, _) = start(OPTIMIZERS[name]), start(OPTIMIZERS[name])
     captured, apart = bb.capture(plain_step, on_fallback="error"), bb.capture(plain_step, on_fallback="error")
     for number in range(5):
@@ -385,11 +385,11 @@ def test_an_error_or_an_interrupt_leaves_a_whole_state(name: str, where: str, mo
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd", "rmsprop"])
-def test_an_interrupt_at_any_moment_leaves_a_whole_state(name: str) -> None:
-    """Parameters, moments, counts and random numbers are all those before the step, or all those after it."""
+def test_an_interrupt_at_any_moment_leaves_a_consistent_state(name: str) -> None:
+    """Parameters, moments, counts and random state are either all from before the step or all from after it."""
 
     class Run:
-        """A run with a generator of its own."""
+        """A run with its own generator."""
 
         def __init__(self) -> None:
             self.generator = bb.random.Generator(3)
@@ -439,7 +439,7 @@ def test_an_interrupt_at_any_moment_leaves_a_whole_state(name: str) -> None:
         except KeyboardInterrupt:
             found = run.numbers()
         which = [x == y for x, y in zip(found, new, strict=True)]
-        assert found in (old, new), f"point {point}, {interrupter.where}: new are {which}"
+        assert found in (old, new), f"point {point}, {interrupter.where}: new parts: {which}"
         seen.add(found == new)
         if found == old:
             run.call(number)
@@ -448,7 +448,7 @@ def test_an_interrupt_at_any_moment_leaves_a_whole_state(name: str) -> None:
 
 
 @needs_kernels
-def test_an_update_without_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_that_runs_out_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     state, batch = start(OPTIMIZERS["adam"])
     captured = bb.capture(plain_step, on_fallback="error")
     for number in range(4):
@@ -469,20 +469,20 @@ def test_an_update_without_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Plain(Wrapper):
-    """A backend without a way to update state in place."""
+    """A backend that cannot update state in place."""
 
     name = "plain"
 
 
 class Own(NumpyBackend):
-    """A backend with a step of its own."""
+    """A backend with its own step."""
 
     def sgd_steps(self, params: Any, grads: Any, *rest: Any, **options: Any) -> Any:
         return NUMPY.sgd_steps(params, grads, *rest, **options)
 
 
 @pytest.mark.parametrize("make", [lambda: Plain(NumpyBackend()), Own])
-def test_other_backends_make_the_calls(make: Callable[[], Any]) -> None:
+def test_other_backends_run_the_calls_unchanged(make: Callable[[], Any]) -> None:
     state, batch = start(OPTIMIZERS["sgd"], bb.Autodiff(Capture(make())))
     captured = bb.capture(plain_step, on_fallback="error")
     for number in range(4):

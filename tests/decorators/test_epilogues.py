@@ -1,4 +1,4 @@
-"""Rectifiers that a recording makes with the product, the convolution or the pool beside them."""
+"""ReLUs that a recording joins with an adjacent product, convolution or pool."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="compiled ke
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls of the programs that are compiled."""
+    """The calls of compiled programs."""
     found: list[Any] = []
 
     def look(program: Any, k: Any) -> Any:
@@ -44,7 +44,7 @@ def normal(*shape: int, seed: int = 0, dtype: str = "float32") -> Any:
 
 
 def replays(function: Callable[..., Any], arrays: Any, spec: str) -> Any:
-    """Values and gradients of two replays, with other numbers than those recorded."""
+    """Value and gradients of a replay on other values than those recorded."""
     gradient = bb.value_and_grad(function, argnums=tuple(range(len(arrays))))
     captured = bb.capture(gradient, state=False, on_fallback="error")
     for n in range(4):
@@ -54,7 +54,7 @@ def replays(function: Callable[..., Any], arrays: Any, spec: str) -> Any:
 
 
 def check(function: Callable[..., Any], *arrays: Any, sums: tuple[int, ...] = ()) -> None:
-    """Bits of gradients are those of the calls as they are; the value and the gradients ``sums`` are up to rounding."""
+    """Compare with unjoined calls: gradients exactly, except those in ``sums``; those and the value within rounding."""
     value, grads = replays(function, arrays, "capture(numpy)")
     expected, others = replays(function, arrays, "capture(numpy, join=false)")
     np.testing.assert_allclose(value, expected, rtol=1e-6)
@@ -71,8 +71,8 @@ def kinds(calls: list[Any]) -> Counter[str]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(3, 4, 9), (2, 4, 8, 9)])
-def test_results_as_small_as_those_of_lists(shape: tuple[int, ...], dtype: str) -> None:
-    """A call with an epilogue is not an operation, of which a list might ask what its parameters are."""
+def test_calls_with_epilogues_on_small_operands(shape: tuple[int, ...], dtype: str) -> None:
+    """The native programs of small operands must not look up its parameters: it is not an operation."""
     arrays = [normal(*shape, dtype=dtype), normal(2, 4, *(1,) * (len(shape) - 2), dtype=dtype)]
     found = []
     for spec in ("capture(numpy)", "capture(numpy, join=false)"):
@@ -87,7 +87,7 @@ def test_results_as_small_as_those_of_lists(shape: tuple[int, ...], dtype: str) 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("rows", [64, 61])
 def test_linear_layers(calls: list[Any], rows: int, dtype: str) -> None:
-    """``relu`` of a layer, and the gradient of it that follows another layer's."""
+    """``relu`` after a linear layer, and its gradient after the gradient of the next layer."""
 
     def loss(x: Any, w: Any, b: Any, v: Any) -> Any:
         return (f.relu(f.linear(f.relu(f.linear(x, w, b)), v)) ** 2.0).sum()
@@ -119,7 +119,7 @@ def test_stacks_of_rows(calls: list[Any]) -> None:
     ],
 )
 def test_convolutions(calls: list[Any], shape: Any, weight: Any, options: Any) -> None:
-    """By the direct kernel with its own pass, and by others."""
+    """With the direct kernel, which has its own pass, and with others."""
     size = weight[2:]
 
     def loss(x: Any, w: Any, b: Any, v: Any) -> Any:
@@ -136,7 +136,7 @@ POOLS: list[Any] = [(2, {}), (3, {"stride": 2, "padding": 1}), (2, {"stride": 3}
 
 @pytest.mark.parametrize(("size", "options"), POOLS)
 def test_pools(calls: list[Any], size: int, options: Any) -> None:
-    """The gradient of a rectifier before a pool is taken on the pool's values; the bias's sums fewer elements."""
+    """The gradient of a ReLU before a pool uses the pooled values; the bias gradient sums fewer elements."""
 
     def loss(x: Any, w: Any, b: Any) -> Any:
         y = f.max_pool(f.relu(f.conv(x, w, b, padding=1)), size, **options)
@@ -149,14 +149,14 @@ def test_pools(calls: list[Any], size: int, options: Any) -> None:
 
 
 def test_pools_of_sequences(calls: list[Any]) -> None:
-    """Values and gradients of a pool along one axis have the shape of its indices: there is no view."""
+    """Values and gradients of a 1-d pool have the shape of its indices: no view is needed."""
     check(lambda x: (f.max_pool(f.relu(x), 2) ** 2.0).sum(), normal(2, 3, 20))
     [mask] = [call for call in calls if call.operation == "relu_backward"]
     assert mask.results.shape == (2, 3, 10)
 
 
-def test_pools_that_stay(calls: list[Any]) -> None:
-    """As many windows as elements, or a mask that is not an operand of the pool."""
+def test_pools_that_are_not_joined(calls: list[Any]) -> None:
+    """If windows are as many as elements, or the ReLU's result is used elsewhere or is not the pool's operand."""
     x = normal(2, 3, 9, 9)
 
     def twice(x: Any) -> Any:
@@ -172,7 +172,7 @@ def test_pools_that_stay(calls: list[Any]) -> None:
 
 
 def test_second_derivatives() -> None:
-    """The gradient of a squared gradient, through the same rectifiers and pools twice."""
+    """The gradient of a squared gradient, through ReLUs and pools."""
 
     def loss(x: Any, w: Any) -> Any:
         return (
@@ -192,8 +192,8 @@ def test_second_derivatives() -> None:
 
 
 @needs_kernels
-def test_results_that_others_read(calls: list[Any]) -> None:
-    """A layer's result that is returned, or read by another call, is computed as it is."""
+def test_results_that_other_calls_read_are_not_joined(calls: list[Any]) -> None:
+    """A layer whose result is returned, or read by another call, is not joined."""
 
     def loss(x: Any, w: Any) -> Any:
         y = f.linear(x, w)
@@ -205,7 +205,7 @@ def test_results_that_others_read(calls: list[Any]) -> None:
 
 @needs_kernels
 def test_nan_and_zeros() -> None:
-    """NaN passes a rectifier, and stops at the gradient of one, as without a recording."""
+    """NaN passes through a ReLU but not its gradient, as without a recording."""
     x, w = normal(64, 600), normal(600, 600)
     x[3, 5] = np.nan
     x[4] = 0
@@ -218,7 +218,7 @@ def test_nan_and_zeros() -> None:
 
 @needs_kernels
 def test_a_training_step() -> None:
-    """A network of all of these learns as one that is not joined does."""
+    """A network of these layers learns as without joining."""
     losses: dict[str, list[float]] = {}
     for spec in ("autodiff(capture(numpy))", "autodiff(capture(numpy, join=false))"):
         bb.random.seed(0)
@@ -245,7 +245,7 @@ def test_a_training_step() -> None:
 
 @needs_kernels
 def test_a_failing_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of a call with an epilogue names the operation, as one of the call alone does."""
+    """An error of a call with an epilogue names the operation."""
     fails = False
 
     def linear(*values: Any) -> Any:
@@ -263,8 +263,8 @@ def test_a_failing_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         captured(x)
 
 
-def test_subclasses_have_operations_of_their_own() -> None:
-    """A backend that redefines an operation makes its calls as they are."""
+def test_subclasses_of_the_backend_are_not_joined() -> None:
+    """A subclass may redefine an operation, so its calls stay separate."""
 
     class Other(NumpyBackend):
         pass

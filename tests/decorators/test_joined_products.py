@@ -1,4 +1,4 @@
-"""Products of a loop's steps that a recording joins: which, and that values are those of the calls."""
+"""Products in a loop that a recording joins: which ones, and that values stay the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("guarded_memory")
 
 @pytest.fixture
 def operations(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """The operations of the programs after joining, with how many calls of each."""
+    """The number of calls per operation after joining."""
     found: Counter[str] = Counter()
 
     def look(program: Any, k: Any) -> Any:
@@ -40,7 +40,7 @@ def normal(*shape: int, seed: int = 0) -> Any:
 
 
 def check(function: Callable[..., Any], *arrays: Any) -> None:
-    """Values and gradients are those of the step in float64, at replays with other values than those recorded."""
+    """Compare values and gradients with float64 results, in replays on other values than those recorded."""
     gradient = bb.value_and_grad(function, argnums=tuple(range(len(arrays))))
     captured = bb.capture(gradient, state=False, on_fallback="error")
     for n in range(4):
@@ -57,7 +57,7 @@ STEPS, ROWS, INPUTS, SIZE = 12, 5, 3, 4
 
 
 def simple(x: Any, w: Any, u: Any, b: Any) -> Any:
-    """A recurrent network of products."""
+    """A simple recurrent network."""
     h: Any = bb.zeros((ROWS, SIZE), dtype=x.dtype, backend=x.backend)
     for fed in x:
         h = bb.tanh(nn.functional.linear(fed, w, b) + h @ u)
@@ -68,14 +68,14 @@ def test_a_loop_of_products(operations: Counter[str]) -> None:
     check(simple, *(normal(*s) for s in ((STEPS, ROWS, INPUTS), (SIZE, INPUTS), (SIZE, SIZE), (SIZE,))))
     assert operations["linear"] == 1
     assert operations["linear_weight_backward"] == 1
-    # Through the states each needs the one before; the gradients of the inputs, and of a weight, whose first term is of
-    # a constant.
+    # State products, forward and backward, depend on the previous step; then the gradients of the inputs, and of a
+    # weight, whose first term has a constant operand.
     assert operations["matmul"] == STEPS + (STEPS - 1) + 1 + 2
 
 
 @pytest.mark.parametrize("gates", [3, 4])
 def test_a_loop_of_cells(operations: Counter[str], gates: int) -> None:
-    """Two layers of them: the second's products are of the first's states, and all at one time, too."""
+    """Two layers: the products of the second with the states of the first are joined, too."""
 
     def loss(x: Any, w: Any, u: Any, w2: Any, u2: Any, b: Any) -> Any:
         h = c = h2 = c2 = bb.zeros((ROWS, SIZE), dtype=x.dtype, backend=x.backend)
@@ -97,8 +97,8 @@ def test_a_loop_of_cells(operations: Counter[str], gates: int) -> None:
     assert operations["linear_weight_backward"] + operations["matmul"] < 8
 
 
-def test_sums_that_are_read_on_their_way_stay(operations: Counter[str]) -> None:
-    """A result of a term, or of a part of the sum, that something else needs is made as before."""
+def test_partial_sums_that_are_read_are_kept(operations: Counter[str]) -> None:
+    """A term or partial sum that is used elsewhere is still computed."""
 
     def function(g: Any, h: Any) -> Any:
         total: Any = 0.0
@@ -117,11 +117,11 @@ def test_sums_that_are_read_on_their_way_stay(operations: Counter[str]) -> None:
         terms = np.einsum("nij,nik->njk", g, h)
         for x, y in zip(found, (terms.sum(0), terms[:5].sum(0), terms[-1]), strict=True):
             np.testing.assert_allclose(x.numpy(), y, rtol=1e-5, atol=1e-5)
-    assert operations["matmul"] == 3, "four and more terms of both parts of the sum, and the last"
+    assert operations["matmul"] == 3, "both partial sums of at least four terms, and the last term"
 
 
-def test_large_products_stay(operations: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limits nothing is joined, or parts of the sums, so that not all operands exist at one time."""
+def test_large_products_are_not_joined(operations: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limits, products are joined in groups or not at all, so that not all operands are alive at once."""
     arrays = [normal(*s) for s in ((STEPS, ROWS, INPUTS), (SIZE, INPUTS), (SIZE, SIZE), (SIZE,))]
     monkeypatch.setattr(products, "MOST_ELEMENTS", 6 * ROWS * (INPUTS + SIZE))
     check(simple, *arrays)
@@ -132,15 +132,15 @@ def test_large_products_stay(operations: Counter[str], monkeypatch: pytest.Monke
     assert operations["linear"] == operations["linear_weight_backward"] == STEPS
 
 
-def test_16_bit_floats_stay(operations: Counter[str]) -> None:
-    """Sums of them may overflow on the way."""
+def test_16_bit_floats_are_not_joined(operations: Counter[str]) -> None:
+    """Their partial sums may overflow."""
     captured = bb.capture(bb.grad(lambda w, x: sum((x[n] @ w).sum() for n in range(8))), state=False)
     for _ in range(3):
         captured(*(bb.ones(s, dtype=bb.float16, backend="capture(numpy)") for s in ((3, 4), (8, 2, 3))))
     assert operations["concat"] == 0
 
 
-def test_without_joining_bits_are_those_of_the_step() -> None:
+def test_without_joining_results_are_bitwise_identical() -> None:
     gradient = bb.grad(simple, argnums=(1, 2, 3))
     captured = bb.capture(gradient, state=False, on_fallback="error")
     arrays = [normal(*s).astype(np.float32) for s in ((STEPS, ROWS, INPUTS), (SIZE, INPUTS), (SIZE, SIZE), (SIZE,))]
@@ -157,7 +157,7 @@ KINDS = ("weight", "weight", "linear", "tanh", "add", "sum", "product", "product
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """Calls on (3, 3) matrices, by name and the numbers of earlier values, of which many are sums of products."""
+    """Calls on (3, 3) matrices, with indices of earlier values as operands; many are sums of products."""
     calls: list[tuple[Any, ...]] = []
     for n in range(4, 4 + draw(st.integers(8, 40))):
         kind = draw(st.sampled_from(KINDS))

@@ -1,4 +1,4 @@
-"""``Profile``: what is counted, what the clock is read around, and that results are those of the wrapped backend."""
+"""``Profile``: what it counts and times, and that its results are those of the wrapped backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CALLS = {"add": 1, "broadcast_to": 1, "full": 1, "mul": 3, "reshape": 1, "sum": 
 
 
 class Waiting(NumpyBackend):
-    """An asynchronous backend: its results are there after :meth:`synchronize`, half a second later."""
+    """An asynchronous backend: results are complete after :meth:`synchronize`, half a second later."""
 
     spec = "waiting"
     clock = 0.0
@@ -71,7 +71,7 @@ def test_the_time_of_an_operation_ends_with_its_result(monkeypatch: pytest.Monke
     k.exp(k.exp(x))
     assert k.costs["exp"].seconds == 1.5
     k.neg(x)
-    assert list(k.costs) == ["exp", "neg"], "the most time first"
+    assert list(k.costs) == ["exp", "neg"], "sorted by time, descending"
     assert k.table().splitlines() == [
         "operation        calls   total ms    mean us    share",
         "exp                  2   1500.000   750000.0    75.0%",
@@ -97,7 +97,7 @@ def test_a_failing_operation_is_not_counted(profile: Profile) -> None:
     assert calls(profile) == {"ones": 2}
 
 
-def test_threads_lose_no_call(profile: Profile) -> None:
+def test_calls_of_concurrent_threads_are_all_counted(profile: Profile) -> None:
     x = profile.ones((3,), dtype=profile.float_dtype)
 
     def run() -> None:
@@ -131,14 +131,14 @@ def test_a_profile_around_a_profile(profile: Profile) -> None:
 
 
 @pytest.mark.parametrize("spec", ["profile(autodiff(numpy))", "autodiff(profile(autodiff(numpy)))"])
-def test_tensors_leave_a_profile_around_levels(spec: str) -> None:
+def test_tensors_can_be_moved_from_a_profile_around_autodiff(spec: str) -> None:
     x = bb.asarray([1.0, 2.0], backend=spec)
     for target in ("numpy", "autodiff(numpy)", "profile(numpy)"):
         assert (x.to(target) * 2.0).tolist() == [2.0, 4.0]
         assert x.to(target).backend.spec == target
 
 
-def test_a_formula_is_computed_as_the_wrapped_backend_does() -> None:
+def test_a_fused_formula_is_one_call() -> None:
     def square_plus(k: Any, x: Any, y: Any) -> Any:
         return k.add(k.mul(x, x), y)
 

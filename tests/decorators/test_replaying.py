@@ -1,4 +1,4 @@
-"""``Capture``: what a recording of calls leaves out, and that a replay gives what the step would have given."""
+"""``Capture``: which calls a recording omits, and that a replay gives the step's results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def on(*values: Any) -> list[Any]:
 
 
 def replayed(function: Callable[..., Any], *batches: Sequence[Any]) -> tuple[list[Any], CapturedFunction]:
-    """The results of a captured function for each batch, the third of which is the first to be replayed twice."""
+    """The results of a captured function for each batch; replays begin with the third."""
     captured = bb.capture(function, state=False, on_fallback="error")
     return [captured(*batch) for batch in batches], captured
 
@@ -74,7 +74,7 @@ def test_every_operation_is_replayed_on_other_operands(name: str) -> None:
         others = [turned(x) for x in inputs]
         try:
             expected = [call(NUMPY, values) for values in (others, inputs)]
-        except (BackburnError, IndexError):  # turned indices may be out of range
+        except (BackburnError, IndexError):  # reversed indices may be out of range
             others, expected = inputs, [call(NUMPY, inputs)] * 2
         for values, wanted in zip((others, inputs), expected, strict=True):
             for got, x in zip(program(values, []), wanted, strict=True):
@@ -83,12 +83,12 @@ def test_every_operation_is_replayed_on_other_operands(name: str) -> None:
 
 
 def turned(x: Any) -> Any:
-    """Another operand of its shape and range of values."""
+    """The operand with its first axis reversed."""
     return x if NUMPY.dtype(x).kind == "quantized" else np.ascontiguousarray(x[::-1]) if x.ndim else x.copy()
 
 
 @pytest.mark.parametrize("name", sorted(HOST & set(SAMPLES)))
-def test_what_reads_values_cannot_be_recorded(name: str) -> None:
+def test_operations_that_read_values_cannot_be_recorded(name: str) -> None:
     operands = to_primitives(NUMPY, operands_of(name, SAMPLES[name].cases[0], SAMPLES[name].dtypes[0]))
     recording = Recording()
     with scoped(RECORDING_STEP, recording), pytest.raises(CaptureError, match=f"{name} reads values on the host"):
@@ -122,7 +122,7 @@ def network(x: Any, w: Any) -> Any:
     lambda x, w: {"a": [x.sum(axis=0), 7], "b": bb.split(x, 2)},
 ])  # fmt: skip
 def test_derivatives_are_replayed(derivative: Callable[..., Any]) -> None:
-    """In the step's own bits without joined calls, and within rounding with them."""
+    """Bitwise equal without joined calls, within rounding with them."""
     for k, rounding in ((RECORDING, 1e-14), (bb.load_backend("capture(numpy, join=false)"), 0.0)):
         rng = np.random.default_rng(0)
         batches = [[bb.asarray(rng.normal(size=shape), backend=k) for shape in ((4, 3), (3, 3))] for _ in range(5)]
@@ -137,7 +137,7 @@ def test_derivatives_are_replayed(derivative: Callable[..., Any]) -> None:
 # ---- what is recorded ----
 
 
-def test_what_nobody_uses_and_what_never_changes_is_left_out() -> None:
+def test_unused_and_constant_calls_are_omitted() -> None:
     def function(x: Any) -> Any:
         bb.exp(x)  # not used
         table = bb.arange(3, dtype="float64", backend=RECORDING) * 2.0 + 1.0  # never changes
@@ -148,19 +148,19 @@ def test_what_nobody_uses_and_what_never_changes_is_left_out() -> None:
     assert captured.launches == 1
 
 
-def test_equal_calls_are_made_once() -> None:
+def test_equal_calls_run_once() -> None:
     def function(x: Any) -> Any:
         return (x * 2.0) + (x * 2.0) - x[1:2] * x[1:2], x * -0.0, x * 0.0
 
     found, captured = replayed(function, *(on([n, 1.0]) for n in (1.0, 2.0, 3.0)))
-    assert captured.launches == 7  # of x * 2.0, the sum, the slice, its square, the difference, and the two zeros
+    assert captured.launches == 7  # x * 2.0, the sum, the slice, its square, the difference, and the two zeros
     assert [[x.tolist() for x in out] for out in found] == [
         [[4.0 * n - 1.0, 3.0], [-0.0, -0.0], [0.0, 0.0]] for n in (1.0, 2.0, 3.0)
     ]
     assert repr(found[2][1].tolist()) == "[-0.0, -0.0]"
 
 
-def test_one_tensor_in_several_places_may_be_several_later() -> None:
+def test_one_tensor_as_two_arguments_may_be_two_tensors_later() -> None:
     x, y, z = on(1.0, 2.0, 4.0)
 
     def function(a: Any, b: Any) -> Any:
@@ -170,7 +170,7 @@ def test_one_tensor_in_several_places_may_be_several_later() -> None:
     assert [v.item() for v in found] == [1.0, 1.0, -1.0, 3.0]
 
 
-def test_a_state_in_several_places_may_be_several_later() -> None:
+def test_a_tensor_twice_in_the_state_may_be_two_tensors_later() -> None:
     def step(state: Any, x: Any) -> Any:
         return (state[1] * 2.0, state[0] + x), state[0]
 
@@ -185,7 +185,7 @@ def test_a_state_in_several_places_may_be_several_later() -> None:
 
 
 class Watching(Wrapper):
-    """Counts how many results of ``exp`` live when it is called."""
+    """Counts how many results of ``exp`` are alive at once."""
 
     name = "watching"
 
@@ -202,7 +202,7 @@ class Watching(Wrapper):
         return result
 
 
-def test_a_replay_frees_what_it_does_not_need_any_more() -> None:
+def test_a_replay_frees_unneeded_results() -> None:
     watching = Watching(NumpyBackend())
     k = Capture(watching)
     x = bb.asarray([0.1], backend=k)
@@ -218,10 +218,10 @@ def test_a_replay_frees_what_it_does_not_need_any_more() -> None:
     outputs += [captured(x) for _ in range(2)]
     assert captured.reason == ""
     assert len({out.item() for out in outputs}) == 1
-    assert watching.most <= 4 + 2, "those that were returned, and one or two at a time"
+    assert watching.most <= 4 + 2, "the returned ones, and one or two at a time"
 
 
-def test_checkpoints_are_computed_again_in_replays() -> None:
+def test_checkpoints_are_recomputed_in_replays() -> None:
     watching = Watching(NumpyBackend())
     x = bb.asarray([0.1], backend=Capture(watching))
 
@@ -246,7 +246,7 @@ def test_checkpoints_are_computed_again_in_replays() -> None:
     assert most[0] < 0.8 * most[1]
 
 
-def test_outputs_are_never_written_over() -> None:
+def test_outputs_are_never_overwritten() -> None:
     captured = bb.capture(lambda w, x: (w + x, (w, x)), on_fallback="error")
     (one, state), kept = on(1.0, 0.0), []
     for _ in range(5):
@@ -262,7 +262,7 @@ BINARY = ["add", "subtract", "multiply", "maximum", "minimum"]
 
 
 def formula_of(seed: int) -> Callable[..., Any]:
-    """A random program of element-wise functions, with others among them."""
+    """A random program, mostly of element-wise functions."""
 
     def function(*given: Any) -> Any:
         rng = np.random.default_rng(seed)
@@ -295,7 +295,7 @@ def formula_of(seed: int) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("shape", [(70, 80), (5000,), (2, 3)])
-def test_joined_calls_give_what_the_calls_give(dtype: str, shape: tuple[int, ...]) -> None:
+def test_joined_calls_give_the_results_of_separate_calls(dtype: str, shape: tuple[int, ...]) -> None:
     tolerance = {"float32": 2e-4, "float64": 1e-10, "float16": 0.0}[dtype]
     fewer = 0
     for seed in range(12):
@@ -320,10 +320,10 @@ def test_joined_calls_give_what_the_calls_give(dtype: str, shape: tuple[int, ...
                         a, b = got.numpy().astype("float64"), wanted.numpy().astype("float64")
                         np.testing.assert_allclose(a, b, tolerance, tolerance * max(1.0, np.abs(b).max()))
         fewer += launches[0] < launches[1]
-    assert (fewer > 5) == (prod(shape) > 1000)  # lists are not launches
+    assert (fewer > 5) == (prod(shape) > 1000)  # native programs are not launches
 
 
-def test_a_formula_that_is_joined_is_one_call() -> None:
+def test_a_joined_formula_is_one_call() -> None:
     profile = load_backend("profile(numpy)")
     assert isinstance(profile, Profile)
     x = bb.linspace(-1.0, 1.0, 5000, backend="capture(profile(numpy))")
@@ -340,12 +340,12 @@ def test_a_formula_that_is_joined_is_one_call() -> None:
     profile.reset()
     captured(x, y)
     counts = {name: cost.calls for name, cost in profile.costs.items()}
-    assert counts.pop("greater") == 1, "its result is returned"
+    assert counts.pop("greater") == 1, "not joined a second time: its result is returned"
     assert counts.pop("mean") == 1
     assert counts == {"greater neg mul exp mul where add": 1}
 
 
-def test_calls_with_options_that_change_are_not_joined() -> None:
+def test_calls_with_changing_attributes_are_not_joined() -> None:
     slopes, recording = iter([0.5, 0.25, 2.0]), Recording()
     x = np.linspace(-1.0, 1.0, 5000)
 
@@ -362,7 +362,7 @@ def test_calls_with_options_that_change_are_not_joined() -> None:
         np.testing.assert_allclose(out, 2.0 * np.exp(np.where(x < 0, -x, -x * slope)), rtol=1e-12)
 
 
-def test_the_option_is_a_part_of_the_expression() -> None:
+def test_join_is_part_of_the_spec() -> None:
     k = load_backend("capture(numpy, join=false)")
     assert k.spec == "capture(numpy, join=false)"
     assert k is not RECORDING
@@ -372,7 +372,7 @@ def test_the_option_is_a_part_of_the_expression() -> None:
 # ---- numbers, random numbers, the host ----
 
 
-def test_numbers_are_given_as_plain_ones() -> None:
+def test_backends_receive_plain_numbers() -> None:
     seen: list[type] = []
 
     class Looking(Wrapper):
@@ -406,7 +406,7 @@ def test_dropout_draws_other_masks() -> None:
     assert len({tuple(out.tolist()) for out in found}) == 5
 
 
-def test_arrays_that_the_step_brings_are_constants() -> None:
+def test_arrays_created_in_the_step_are_constants() -> None:
     batches = [on([n, n]) for n in (1.0, 2.0, 3.0)]
     found, captured = replayed(lambda x: x * bb.asarray([1.0, 2.0], backend=RECORDING), *batches)
     assert [x.tolist() for x in found] == [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]
@@ -414,7 +414,7 @@ def test_arrays_that_the_step_brings_are_constants() -> None:
     counts = iter(range(9))
     captured = bb.capture(lambda x: x + bb.asarray([float(next(counts))], backend=RECORDING), state=False)
     with pytest.warns(CaptureWarning, match="copies values from the host .* pass what changes in the batch"):
-        assert [captured(*on([0.0])).item() for _ in range(4)] == [0.0, 2.0, 3.0, 4.0], "recorded in vain, and run"
+        assert [captured(*on([0.0])).item() for _ in range(4)] == [0.0, 2.0, 3.0, 4.0], "recording fails: it runs again"
 
 
 # ---- errors ----
@@ -533,8 +533,8 @@ def test_quantized_models_are_replayed() -> None:
 # ---- what changes outside the state, and what else tells steps apart ----
 
 
-def test_tensors_that_stay_elsewhere_are_found() -> None:
-    """Results that a replay would not renew: gradients as such, objects that are not trees, models from outside."""
+def test_tensors_kept_outside_are_detected() -> None:
+    """Results that a replay could not update: gradient tables, objects that are not trees, models from outside."""
 
     class Found:
         def __init__(self, loss: Any) -> None:
@@ -568,8 +568,8 @@ def test_tensors_that_stay_elsewhere_are_found() -> None:
             assert slope.tolist() == [6.0 * n, 6.0 * n]
 
 
-def test_gradients_that_are_constants_are_recorded() -> None:
-    """The gradient of a loss that is linear in the table is a constant, which plain SGD returns as its velocity."""
+def test_constant_gradients_are_recorded() -> None:
+    """The gradient of a loss linear in the table is constant, and plain SGD returns it as its velocity."""
     with bb.use_backend("autodiff(capture(numpy))"):
         model, ids, weights = nn.Embedding(9, 4), bb.asarray([1, 5, 1]), bb.linspace(0.0, 1.0, 12).reshape(3, 4)
         before, optimizer = model.weight.numpy().copy(), optim.SGD(0.5)
@@ -606,7 +606,7 @@ def test_a_batch_that_the_step_changes_is_not_recorded() -> None:
         assert found == wanted
 
 
-def test_a_parameter_in_two_places_of_the_batch_is_one() -> None:
+def test_a_parameter_twice_in_the_batch_is_one_parameter() -> None:
     def function(model: Any, x: Any) -> Any:
         gradients = (model["a"] * model["b"] * x).sum().backward()
         return model["a"].grad(gradients), model["b"].grad(gradients)
@@ -623,7 +623,7 @@ def test_a_parameter_in_two_places_of_the_batch_is_one() -> None:
 @pytest.mark.parametrize("make", [
     lambda: optim.SGD(0.5), lambda: optim.Adam(0.5, betas=(0.5, 0.5)), lambda: optim.SGD(lambda step: 0.1 / (step + 1)),
 ])  # fmt: skip
-def test_another_optimizer_goes_on_from_its_own_rate_and_steps(make: Callable[[], Any]) -> None:
+def test_other_optimizers_continue_from_their_own_rate_and_steps(make: Callable[[], Any]) -> None:
     def run(step: Any) -> list[Any]:
         found = []
         for optimizer in (optim.SGD(0.1), make(), make()):
@@ -645,7 +645,7 @@ def test_another_optimizer_goes_on_from_its_own_rate_and_steps(make: Callable[[]
     assert run(bb.capture(step, on_fallback="error")) == run(step)
 
 
-def test_the_default_backend_tells_steps_apart() -> None:
+def test_each_default_backend_has_its_own_recording() -> None:
     captured, (x,) = bb.capture(lambda x: (x, bb.zeros(2)), state=False, on_fallback="error"), on(1.0)
     for spec in ["capture(numpy)", "autodiff(capture(numpy))"] * 4:
         with bb.use_backend(spec):
@@ -662,21 +662,21 @@ def test_anomalies_are_detected() -> None:
         captured(x)
 
 
-def test_inside_a_transform_it_runs_as_it_is() -> None:
+def test_captured_functions_run_unrecorded_inside_transforms() -> None:
     captured, (x,) = bb.capture(lambda x: x * x, state=False), on([1.0, 2.0])
     for _ in range(3):
         assert bb.vmap(captured)(x).tolist() == [1.0, 4.0]
     assert "inside of a transform" in captured.reason
 
 
-def test_a_backend_of_dual_numbers_is_told_what_records() -> None:
+def test_forward_mode_is_refused_with_a_hint() -> None:
     for level in ("forward(numpy)", "forward(capture(numpy))"):
         captured = bb.capture(lambda x: x * x, state=False)
         assert captured(bb.asarray([2.0], backend=f"autodiff({level})")).tolist() == [4.0]
         assert captured.reason == f"{level} does not record; capture(numpy) does"
 
 
-def test_what_the_host_does_for_a_replay_is_taken_back_as_far_as_it_came() -> None:
+def test_a_failing_replay_restores_step_counts_and_generators() -> None:
     fails: list[int] = []
 
     def rate(step: int) -> float:
@@ -707,7 +707,7 @@ def test_what_the_host_does_for_a_replay_is_taken_back_as_far_as_it_came() -> No
     )  # fmt: skip
 
 
-def test_a_recording_keeps_nothing_of_the_run_that_was_recorded() -> None:
+def test_a_recording_keeps_no_tensors_of_the_recorded_run() -> None:
     watching = Watching(NumpyBackend())
     with bb.use_backend(bb.Autodiff(Capture(watching))):
         w, x = bb.ones(3).require_grad(), bb.ones(3)
@@ -720,8 +720,8 @@ def test_a_recording_keeps_nothing_of_the_run_that_was_recorded() -> None:
     assert sum(known() is not None for known in watching.results) == 1, "the output of the replay"
 
 
-def test_kinds_of_steps_share_one_state() -> None:
-    """The state of before, which another kind of step has left, is freed."""
+def test_recordings_for_several_shapes_share_one_state() -> None:
+    """The previous state, left by another recording, is freed."""
     captured, (w,) = bb.capture(lambda w, x: (w + x.sum(), None), on_fallback="error"), on([1.0, 2.0])
     states = []
     for number in range(12):
@@ -732,7 +732,7 @@ def test_kinds_of_steps_share_one_state() -> None:
     assert w.tolist() == [1.0 + 36.0, 2.0 + 36.0]
 
 
-def test_copies_have_not_run_yet() -> None:
+def test_copies_start_unrecorded() -> None:
     captured = bb.capture(bb.exp, state=False, on_fallback="error")
     step = bb.capture(tick, on_fallback="error")
     (x,) = on([0.0])
@@ -788,7 +788,7 @@ def test_a_program_is_shown_as_text() -> None:
         assert any("adam_steps(" in line and "# update in place: state 0" in line for line in lines)
 
 
-def test_a_function_has_a_program_too() -> None:
+def test_captured_functions_without_state_have_a_program() -> None:
     captured = bb.capture(lambda x: bb.exp(x * 2.0) * x + 1.0, state=False, on_fallback="error")
     x = bb.ones((100, 100), backend="capture(numpy)")
     for _ in range(3):
@@ -798,7 +798,7 @@ def test_a_function_has_a_program_too() -> None:
 
 
 class Counting(Wrapper):
-    """A backend that compiles programs, of which it keeps the calls as they are."""
+    """A backend that compiles programs, without changing their calls."""
 
     name = "counting"
     programs: ClassVar[list[list[str]]] = []
@@ -817,8 +817,8 @@ def test_a_backend_compiles_programs_itself() -> None:
     assert found[0] == found[1] == found[2]
 
 
-def test_passes_keep_what_is_used() -> None:
-    """Each pass is a function of a program; a call that it leaves without a use is gone, and variables are new."""
+def test_passes_drop_unused_calls() -> None:
+    """Calls that a pass leaves unused are removed; its new variables have new indices."""
     k: Any = load_backend("numpy")
     x, y, z = (Variable(i, (3,), bb.float32) for i in (0, 7, 3))
     calls = [Call("exp", k.exp, [x], {}, y), Call("neg", k.neg, [y], {}, z)]

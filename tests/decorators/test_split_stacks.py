@@ -1,4 +1,4 @@
-"""Element-wise calls on a stack of a loop's results, which recordings make on the parts: which, and their values."""
+"""Element-wise calls on a stack of a loop's results, which recordings apply to the parts: which ones, and values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 
 @pytest.fixture
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]]]:
-    """The operations of the programs after splitting, with the shapes of their first results."""
+    """The operations after splitting, with the shapes of their first results."""
     found: list[tuple[str, tuple[int, ...]]] = []
     split, *rest = compiling.PASSES
 
@@ -36,7 +36,7 @@ def normal(*shape: int, seed: int = 0) -> Any:
 
 
 def check(function: Callable[..., Any], *arrays: Any) -> None:
-    """Values of replays are those of the function in float64."""
+    """Compare values of replays with float64 results."""
     captured = bb.capture(function, state=False, on_fallback="error")
     for n in range(3):
         values = [a * (1 + 0.1 * n) for a in arrays]
@@ -59,7 +59,7 @@ def states_of(a: Any, x: Any) -> list[Any]:
 @pytest.mark.parametrize("join", [bb.stack, bb.concat])
 @pytest.mark.parametrize("mean", [bb.mean, bb.sum])
 def test_a_loss_over_steps_needs_no_stack(shapes: list[Any], join: Any, mean: Any) -> None:
-    """Of one target for all steps, and one for each, with the gradients."""
+    """With one target for all steps and with one per step; with gradients."""
 
     def loss(a: Any, x: Any, goal: Any, weights: Any) -> Any:
         states = join(states_of(a, x))
@@ -73,11 +73,11 @@ def test_a_loss_over_steps_needs_no_stack(shapes: list[Any], join: Any, mean: An
     whole = {(10, 2, 3), (20, 3)}
     left = [op for op, shape in shapes if shape in whole and op not in ("reshape", "concat")]
     of_number = ["mul"] if mean is bb.mean else []
-    assert left == [*of_number, "stack"], "the weights and a number, which are not of the loop, and the gradient of x"
+    assert left == [*of_number, "stack"], "the weights times a number, independent of the loop, and the gradient of x"
 
 
-def test_what_else_is_read_stays(shapes: list[Any]) -> None:
-    """A result that is returned, summed over some axes, or cut elsewhere is made from the stack."""
+def test_stacks_that_are_read_otherwise_are_kept(shapes: list[Any]) -> None:
+    """A result that is returned, reduced over some axes, or sliced differently is computed from the stack."""
 
     def function(a: Any, x: Any) -> Any:
         stack = bb.stack(states_of(a, x))
@@ -90,7 +90,7 @@ def test_what_else_is_read_stays(shapes: list[Any]) -> None:
     assert ("exp", (2, 3)) in shapes
 
 
-def test_large_parts_and_other_kinds_stay(shapes: list[Any]) -> None:
+def test_large_parts_and_other_stacks_are_kept(shapes: list[Any]) -> None:
     def function(x: Any, y: Any) -> Any:
         stack = bb.stack([x * float(n) for n in range(5)])
         return [bb.where(stack > 0.0, stack, 0.5 * stack).sum(), bb.square(bb.stack([y, y + 1.0, y * 2.0])).sum()]
@@ -108,7 +108,7 @@ KINDS = ("number", "row", "whole", "tanh", "same", "square", "self")
 @pytest.mark.slow
 @given(st.data())
 def test_random_programs(data: st.DataObject) -> None:
-    """Chains of element-wise calls on stacks, read in parts, summed, and read otherwise."""
+    """Chains of element-wise calls on stacks, which are indexed, sliced or reduced."""
     steps = [
         (data.draw(st.sampled_from(KINDS)), data.draw(st.integers(0, 3))) for _ in range(data.draw(st.integers(1, 8)))
     ]

@@ -1,4 +1,4 @@
-"""``Trace``: events, their layers and nesting, reverse passes, replays, threads, errors, memory, and files."""
+"""``Trace``: events, their layers and nesting, reverse passes, replays, threads, errors, memory and files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trace() -> Iterator[Trace]:
     found = load_backend("trace(numpy)")
     assert isinstance(found, Trace)
     found.reset()
-    with scoped(CALL, None):  # a call that another test has interrupted may not have ended
+    with scoped(CALL, None):  # another test may have interrupted a call
         yield found
     found.reset()
 
@@ -66,7 +66,7 @@ def named(events: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
 
 
 def check_nesting(events: list[dict[str, Any]]) -> int:
-    """Check that two events of a thread are apart, or one inside the other; the greatest depth."""
+    """Check that any two events of a thread are disjoint or nested; return the greatest depth."""
     deepest = 0
     for thread in {event["tid"] for event in events}:
         ends: list[float] = []
@@ -107,7 +107,7 @@ def test_operations_have_the_layers_that_called_them(trace: Trace) -> None:
     assert check_nesting(calls(trace, "module", "forward")) == 4
 
 
-def test_a_reverse_pass_has_the_layers_in_which_it_was_recorded(trace: Trace) -> None:
+def test_a_reverse_pass_has_the_layers_of_its_forward_pass(trace: Trace) -> None:
     model, x = net()
     loss = model(x).sum()
     trace.reset()
@@ -132,13 +132,13 @@ def test_second_derivatives_have_layers_too(trace: Trace) -> None:
     slope = bb.grad(lambda x: (bb.grad(lambda x: model(x).sum())(x) ** 2.0).sum())
     slope(x)
     found = named(calls(trace, "backward"))
-    assert [layer for name, layer in found if name == "matmul"] == ["0", "0", "0"], "of the slope, and twice its own"
-    assert ("permute_dims", "0") in found, "of the rule of the first derivative"
+    assert [layer for name, layer in found if name == "matmul"] == ["0", "0", "0"], "slope, and two for its gradient"
+    assert ("permute_dims", "0") in found, "from the gradient rule of the first derivative"
     assert {layer for name, layer in found if name == "tanh_slope"} == {"1"}
     check_nesting(calls(trace, "module", "forward", "backward", "backward pass"))
 
 
-def test_results_are_those_without_a_trace(trace: Trace) -> None:
+def test_a_trace_does_not_change_results(trace: Trace) -> None:
     def run(spec: str) -> list[Any]:
         model, x = net(spec)
         optimizer = optim.Adam(0.1)
@@ -159,7 +159,7 @@ def test_recomputed_segments_are_part_of_the_reverse_pass(trace: Trace) -> None:
     trace.reset()
     loss.backward()
     found = named(calls(trace, "backward"))
-    assert ("linear", "0") in found, "computed again"
+    assert ("linear", "0") in found, "recomputed"
     assert ("linear_weight_backward", "0") in found
 
 
@@ -189,7 +189,7 @@ def test_replays_are_spans_whose_operations_have_layers(trace: Trace, spec: str)
     check_nesting(calls(trace, "replay", "forward", "backward", "other"))
 
 
-def test_threads_have_timelines_of_their_own(trace: Trace) -> None:
+def test_each_thread_has_its_own_timeline(trace: Trace) -> None:
     model, x = net()
     trace.reset()
 
@@ -211,7 +211,7 @@ def test_threads_have_timelines_of_their_own(trace: Trace) -> None:
     check_nesting(found)
 
 
-def test_errors_close_what_they_leave(trace: Trace) -> None:
+def test_errors_end_open_events(trace: Trace) -> None:
     with bb.use_backend(SPEC):
         model, x = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Tanh(), nn.Linear(3, 2))), bb.ones((2, 4))
     trace.reset()
@@ -277,7 +277,7 @@ def test_memory_by_layer_without_computing() -> None:
     assert found.layers["blocks.0.0"].alive == 0
 
 
-def test_what_goes_to_the_host_is_shown_and_not_held() -> None:
+def test_operands_are_described_and_not_kept_alive() -> None:
     k: Any = Trace(load_backend("null"))
     x = k.ones((3,), k.float_dtype)
     assert k.to_numpy(x).shape == (3,)
@@ -306,7 +306,7 @@ def test_memory_of_arrays_counts_views_once(trace: Trace) -> None:
     assert trace.layers[None].alive == 0
     assert trace.layers[None].peak == 400_000
     events = [event["args"]["bytes"] for event in trace.events if event["ph"] == "C"]
-    assert max(events) == events[-1] == 800_000, "with x, which was there before"
+    assert max(events) == events[-1] == 800_000, "includes x, allocated earlier"
     del x
 
 
@@ -328,7 +328,7 @@ def test_the_table_of_layers(trace: Trace) -> None:
 # ---- files ----
 
 
-def test_the_file_is_a_trace_of_chrome(trace: Trace, tmp_path: Path) -> None:
+def test_the_file_is_a_chrome_trace(trace: Trace, tmp_path: Path) -> None:
     model, x = net()
     trace.reset()
     optim.Adam(0.1).step(model, cross_entropy(model(x), bb.zeros(5, dtype="int64", backend=SPEC)).backward())
@@ -363,7 +363,7 @@ def test_the_last_events_are_kept() -> None:
     assert load_backend("trace(numpy, limit=6)").spec == "trace(numpy, limit=6)"
 
 
-def test_a_trace_that_is_gone_watches_nothing() -> None:
+def test_a_deleted_trace_stops_listening() -> None:
     before = len(WATCHERS)
     k: Any = Trace(NumpyBackend())
     x = k.ones((2,), k.float_dtype)

@@ -1,4 +1,4 @@
-"""Dry runs: bytes against the formulas of each kind of parallelism, and against real processes."""
+"""Dry runs: bytes compared with formulas for each kind of parallelism and with real processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from backburn.distributed import dry_run, plans
 from backburn.nn.functional import cross_entropy
 
 SIZES = ((16, 512), (512, 512), (512, 64))
-#: The bytes of all parameters, each of which has a gradient.
+#: The bytes of all gradients: as many as of the parameters.
 G = sum((inputs + 1) * outputs * 4 for inputs, outputs in SIZES)
 
 
 def mlp(plan: Any, rows: int) -> Any:
-    """A program that trains an MLP on ``rows`` examples for each step."""
+    """A program that trains an MLP on ``rows`` examples per step."""
 
     def program(mesh: Any) -> Any:
         with bb.use_backend(mesh.backend()):
@@ -59,7 +59,7 @@ def test_bytes_of_full_sharding(processes: int) -> None:
 @pytest.mark.parametrize("processes", [2, 4])
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_bytes_of_tensor_parallelism(blocks: int, processes: int) -> None:
-    """Two all-reduces of the activations for each block and pass."""
+    """Two all-reduces of the activations per block and pass."""
     examples, length, width = 4, 32, 64
 
     def program(mesh: Any) -> Any:
@@ -82,7 +82,7 @@ def test_bytes_of_tensor_parallelism(blocks: int, processes: int) -> None:
     assert found.sent == pytest.approx(4 * blocks * 2 * (processes - 1) / processes * activations, rel=0.05)
 
 
-def test_thousands_of_processes_take_no_more_memory_than_one() -> None:
+def test_hundreds_of_processes_are_simulated_in_one() -> None:
     near, far = Link(1e-6, 1e10), Link(1e-5, 1e9)
     few = dry_run(mlp(plans.sharded(), 2048), dp=8, per_node=8, near=near, far=far, rate=1e12)
     many = dry_run(mlp(plans.sharded(), 2048), dp=512, per_node=8, near=near, far=far, rate=1e12)
@@ -96,7 +96,7 @@ def test_thousands_of_processes_take_no_more_memory_than_one() -> None:
     assert "one of 512 processes, for each step" in str(many)
 
 
-def test_several_shards_of_a_process() -> None:
+def test_several_shards_per_process() -> None:
     found = dry_run(mlp(plans.replicated(), 256), dp=8, processes=2)
     assert found.processes == 2
     assert found.sent == pytest.approx(G, rel=0.05)
@@ -126,7 +126,7 @@ def test_a_measured_step_has_a_time() -> None:
         ({"dp": 2, "rank": 2}, "no rank 2 of 2"),
     ],
 )
-def test_what_cannot_be_followed(options: dict[str, Any], words: str) -> None:
+def test_invalid_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         dry_run(mlp(plans.replicated(), 8), **options)
 
@@ -177,7 +177,7 @@ from backburn.distributed import plans
 from backburn_numpy.runtime import memory
 from tests.distributed.test_dry_run import mlp
 
-memory.LIMIT, memory._HUGE_PAGES = 0, None  # nothing is held for reuse, and all is allocated by NumPy, which tells
+memory.LIMIT, memory._HUGE_PAGES = 0, None  # no reuse: NumPy allocates everything, and tracemalloc sees it
 mesh = distributed.mesh(dp={ranks})
 for plan, rows in ((plans.{plan}(), {ranks}), (plans.{plan}(), {rows})):
     gc.collect()

@@ -1,4 +1,4 @@
-"""Every layer of ``nn`` computes its result and its gradients shard by shard: none gathers operands."""
+"""Every layer of ``nn`` computes its result and gradients shard by shard: none gathers operands."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from backburn import nn
 from backburn.distributed import place, plans
 from backburn.nn.functional import max_pool_with_indices
 
-#: A batch of rows, of rows of steps, and of signals, images and volumes.
+#: Shapes of batches of rows, sequences, signals, images and volumes.
 ROWS, SEQUENCE = (6, 8), (6, 5, 8)
 SIGNALS, IMAGES, VOLUMES = (6, 4, 8), (6, 4, 6, 8), (6, 4, 4, 6, 4)
 Case = tuple[Callable[[], Any], tuple[Any, ...]]
 
 
 def ints(*shape: int) -> tuple[Any, ...]:
-    """The shape of integers."""
+    """The shape of an integer input."""
     return "ints", shape
 
 
 class Taking(nn.Module):
-    """A layer, called with some of its inputs in another form."""
+    """A layer called by ``call(layer, *inputs)``."""
 
     def __init__(self, layer: Any, call: Callable[..., Any]) -> None:
         self.layer = layer
@@ -37,17 +37,17 @@ class Taking(nn.Module):
 
 
 def unpooled(dims: int) -> Callable[..., Any]:
-    """What maximum pooling has taken, put back."""
+    """A call that unpools the result of maximum pooling."""
     return lambda layer, x: layer(*max_pool_with_indices(x, (2,) * dims))
 
 
 def first_of(layer: Any, x: Any) -> Any:
-    """The first of a layer's results."""
+    """Returns only the first result of a layer."""
     return layer(x)[0]
 
 
 def made(name: str, *arguments: Any, take: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """A layer of ``nn``, whose result ``take`` calls."""
+    """A layer of ``nn``, called by ``take`` if given."""
     layer = getattr(nn, name)(*arguments, **options)
     return layer if take is None else Taking(layer, take)
 
@@ -116,7 +116,7 @@ CASES: dict[str, Case] = {
 
 
 def run(name: str, spec: str, plan: Any, cut: bool) -> list[Any]:
-    """The result, and the gradients of parameters and inputs, of two steps of a layer."""
+    """The result of a layer, and the gradients of its parameters and inputs."""
     make, shapes = CASES[name]
     rng = np.random.default_rng(0)
     found: list[Any] = []
@@ -150,7 +150,7 @@ def test_layers_compute_shard_by_shard(name: str, plan: str) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=1e-4, strict=True)
 
 
-def test_all_layers_are_here() -> None:
+def test_all_layers_have_a_case() -> None:
     layers = {
         name for name in nn.__all__ if isinstance(kind := getattr(nn, name), type) and issubclass(kind, nn.Module)
     }

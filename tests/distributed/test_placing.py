@@ -33,7 +33,7 @@ def test_a_tensor_is_cut_over_two_mesh_axes() -> None:
     assert where(place(placed, {"dp": None})) == {"dp": None, "tp": 1}
 
 
-def test_ints_and_leaves() -> None:
+def test_integers_and_leaves_are_placed() -> None:
     labels = place(bb.asarray(LABELS, backend=MESH), {"dp": 0})
     assert where(labels) == {"dp": 0, "tp": None}
     leaf = place(bb.asarray(DATA, backend=MESH).require_grad(), {"dp": 0})
@@ -48,7 +48,7 @@ def test_without_shards_nothing_changes() -> None:
     assert place(x, {"dp": 0}) is x
 
 
-def test_results_of_differentiated_operations_are_refused() -> None:
+def test_placing_intermediate_results_is_refused() -> None:
     x = bb.asarray(DATA, backend=MESH).require_grad()
     with pytest.raises(GraphError, match="takes data and parameters"):
         place(x * 2.0, {"dp": 0})
@@ -69,7 +69,7 @@ def model() -> nn.Module:
         ({"0.bias": 0}, "0.bias: place: a placement maps mesh axes"),
     ],
 )
-def test_placements_that_do_not_fit_change_nothing(placements: Any, words: str) -> None:
+def test_invalid_placements_change_nothing(placements: Any, words: str) -> None:
     with bb.use_backend(MESH):
         net = model()
         before = dict(net.named_parameters())
@@ -79,7 +79,7 @@ def test_placements_that_do_not_fit_change_nothing(placements: Any, words: str) 
 
 
 def train(backend: str, placements: Any, data: Any) -> tuple[list[float], nn.Module]:
-    """Five steps with dropout, norms over the batch, clipping and Adam."""
+    """Five steps with dropout, batch norm, clipping and AdamW."""
     with bb.use_backend(backend):
         net = place(model(), placements)
         x, y = place(bb.asarray(DATA), data), place(bb.asarray(LABELS), data)
@@ -107,7 +107,7 @@ BOTH = {"0.weight": {"tp": 0, "dp": 1}, "0.bias": {"tp": 0}, "5.weight": {"tp": 
     ],
     ids=["data", "fully sharded", "tensor", "data x tensor", "fully sharded x tensor"],
 )
-def test_unchanged_models_train_to_the_same_numbers(backend: str, placements: Any, data: Any) -> None:
+def test_placed_models_train_as_on_one_device(backend: str, placements: Any, data: Any) -> None:
     expected, _ = train("autodiff(numpy)", {}, {})
     with warnings.catch_warnings():
         warnings.simplefilter("error", GatherWarning)

@@ -1,4 +1,4 @@
-"""Ready plans: every model's losses and gradients are those of one process, and no operation gathers by fallback."""
+"""Predefined plans: losses and gradients equal those of one process, and no operation falls back to gathering."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLASSES = np.random.default_rng(2).integers(0, 4, 6)
 
 
 class Encoder(nn.Module):
-    """A table, two layers and a head."""
+    """An embedding, two layers and a head."""
 
     def __init__(self, num_kv_heads: int = 2) -> None:
         self.table = nn.Embedding(32, 16)
@@ -69,7 +69,7 @@ def classes(model: Any, batch: Any) -> Any:
 
 
 def gradients(backend: str, make: Callable[[], Any], plan: Any, loss: Any, data: tuple[Any, ...]) -> Any:
-    """The loss and the gradients of a new model on a batch, and where the parameters are."""
+    """The loss and gradients of a new model on a batch, and the placements of its parameters."""
     with bb.use_backend(backend):
         bb.random.seed(0)
         model = make()
@@ -125,7 +125,7 @@ def test_layers_of_a_transformer_are_cut_by_heads_and_hidden_features() -> None:
     assert where == {"table.weight": 1} | {f"layers.{i}.{path}": axis for i in (0, 1) for path, axis in layer.items()}
 
 
-def test_heads_that_do_not_make_equal_parts_are_refused() -> None:
+def test_heads_that_do_not_divide_equally_are_refused() -> None:
     with bb.use_backend("autodiff(sharded(numpy, tp=4))"):
         model = Encoder()
         with pytest.raises(
@@ -135,7 +135,7 @@ def test_heads_that_do_not_make_equal_parts_are_refused() -> None:
         assert all(set(placement(x).values()) == {None} for x in model.parameters())
 
 
-def test_plans_that_do_not_fit_are_refused() -> None:
+def test_plans_that_do_not_fit_the_mesh_or_model_are_refused() -> None:
     with bb.use_backend(DP):
         model = images()
         with pytest.raises(ArgumentError, match=r"has no mesh axis 'tp', but 'dp'"):
@@ -171,7 +171,7 @@ OPTIMIZERS: list[Callable[[], Any]] = [
 
 
 def train(backend: str, plan: Any, make: Callable[[], Any]) -> tuple[list[float], Any, Any]:
-    """Three steps with clipping, dropout and an average."""
+    """Three steps with clipping, dropout and averaged parameters."""
     with bb.use_backend(backend):
         bb.random.seed(0)
         model = nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, 5))
@@ -206,14 +206,14 @@ def test_optimizers_keep_the_placements(make: Any, plan: Any) -> None:
 
 
 def bytes_of_shard(x: Any, shard: int) -> int:
-    """The bytes of a shard's part of a tensor on one mesh axis."""
+    """The bytes of a shard's part of a tensor."""
     part: Any = x.primitive if isinstance(x.backend, Sharded) else x.inner().primitive
     array: Any = part.parts[shard] if hasattr(part, "parts") else part
     return int(array.nbytes)
 
 
-def test_a_shard_holds_its_part_of_parameters_and_state() -> None:
-    """Parameters and moments of Adam, fully sharded over four, are at most 0.27 of one process's in each shard."""
+def test_a_shard_holds_only_its_part_of_parameters_and_state() -> None:
+    """Fully sharded over four, each shard holds at most 0.27 of the parameters and moments of AdamW."""
     with bb.use_backend("autodiff(sharded(numpy, dp=4, on_fallback=allow))"):
         model = place(Encoder(), plans.sharded())
         optimizer = optim.AdamW(1e-3)

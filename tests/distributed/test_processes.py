@@ -1,4 +1,4 @@
-"""Training on several processes: bits, checkpoints, and what happens when a process fails."""
+"""Training on several processes: exact results, checkpoints, and failing processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ("replicated", "sharded", "state")
 
 
 def launch(ranks: int, folder: Path, epochs: int, how: str, what: str, *names: str) -> Any:
-    """The program on so many ranks."""
+    """Run the program on ``ranks`` processes."""
     path = os.pathsep.join([str(PROGRAM.parents[2]), os.environ.get("PYTHONPATH", "")])
     command = [str(MPIEXEC), "-n", str(ranks), sys.executable, str(PROGRAM), str(folder), str(epochs), how, what]
     return run([*command, *names], 90, PYTHONPATH=path)
@@ -38,29 +38,29 @@ def digests(out: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The digest of three epochs in one process, by plan."""
+    """The digests after three epochs in one process, by plan."""
     folder = tmp_path_factory.mktemp("alone")
     return {name: mesh_fit.fit(folder / name, 3, False, "nothing", mesh_fit.PLANS[name]) for name in NAMES}
 
 
-def test_a_run_goes_on_with_another_number_of_processes_in_equal_bits(expected: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_resumed_with_fewer_processes_is_bitwise_equal(expected: dict[str, str], tmp_path: Path) -> None:
     first = launch(4, tmp_path, 2, "new", "nothing", *NAMES)
     assert first.returncode == 0, first.stderr
     second = launch(2, tmp_path, 3, "resume", "nothing", *NAMES)
     assert second.returncode == 0, second.stderr
     assert digests(second.stdout) == expected
     lines = [line for line in first.stderr.splitlines() if line.startswith("epoch")]
-    assert len(lines) == 2 * len(NAMES)  # of the first process alone
+    assert len(lines) == 2 * len(NAMES)  # only from the first process
     for name in NAMES:
         folder = tmp_path / name
         assert [row["epoch"] for row in read_rows(folder / "metrics.jsonl")] == [1, 2, 3]
         saved = load_model(folder / "model.safetensors").state
         assert saved["0.weight"].shape == (16, 12)  # whole tensors
         other = load_model(tmp_path / "sharded" / "model.safetensors").state["4.weight"]
-        np.testing.assert_allclose(saved["4.weight"], other, rtol=1e-4, atol=1e-6)  # other cuts round otherwise
+        np.testing.assert_allclose(saved["4.weight"], other, rtol=1e-4, atol=1e-6)  # other placements round differently
 
 
-def test_a_killed_process_ends_the_run_and_leaves_its_last_checkpoint(expected: dict[str, str], tmp_path: Path) -> None:
+def test_a_killed_process_ends_the_run_and_keeps_its_last_checkpoint(expected: dict[str, str], tmp_path: Path) -> None:
     found = launch(2, tmp_path, 3, "new", "killed", "sharded")
     assert found.returncode != 0
     assert load_state(sorted((tmp_path / "sharded" / "checkpoints").iterdir())[-1])["epoch"] == 1
@@ -84,14 +84,14 @@ def test_a_signal_to_one_process_ends_all_after_the_same_step(expected: dict[str
     assert mesh_fit.fit(tmp_path / "sharded", 3, True, "nothing", mesh_fit.PLANS["sharded"]) == expected["sharded"]
 
 
-def test_commands_that_cannot_train_together_say_why(tmp_path: Path) -> None:
+def test_commands_that_cannot_train_together_are_errors(tmp_path: Path) -> None:
     (tmp_path / "alone.toml").write_text("[train]\nepochs = 1\n")
     text = f'[distributed]\nmesh = {{ dp = 4 }}\n[output]\nfolder = "{tmp_path.as_posix()}/run"\n'
     (tmp_path / "mesh.toml").write_text(text)
     train = [sys.executable, "-m", "backburn", "train"]
     found = run([str(MPIEXEC), "-n", "2", *train, str(tmp_path / "alone.toml")], 60)
     assert found.returncode != 0
-    # The first of the two that ends may end the other.
+    # Only one message is certain: the process that ends first may end the other.
     assert "alone.toml: 2 processes were started, and the file has no table [distributed]" in found.stderr
     words = [*train, str(tmp_path / "mesh.toml")]
     found = run([str(MPIEXEC), "-n", "1", *words, "train.seed=1", ":", "-n", "1", *words, "train.seed=2"], 60)
@@ -103,7 +103,7 @@ def test_commands_that_cannot_train_together_say_why(tmp_path: Path) -> None:
 
 
 class Of(Local):
-    """A communicator that says how many processes there are."""
+    """A communicator of ``size`` simulated processes."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -116,7 +116,7 @@ def test_processes_that_cannot_hold_a_mesh_are_refused(axes: dict[str, int], pro
         Mesh(axes, {}, Of(processes))
 
 
-def test_meshes_that_are_none_are_refused() -> None:
+def test_invalid_meshes_are_refused() -> None:
     with pytest.raises(ArgumentError, match="mesh: takes its axes"):
         mesh()
     with pytest.raises(ArgumentError, match="mesh: dp is an integer"):
@@ -125,7 +125,7 @@ def test_meshes_that_are_none_are_refused() -> None:
         mesh(dp=2).backend("autodiff(sharded(numpy, dp=2))")
 
 
-def test_processes_whose_threads_differ_are_an_error_that_names_them() -> None:
+def test_ranks_with_different_threads_are_named() -> None:
     found = run_ranks(
         2,
         """
@@ -141,7 +141,7 @@ def test_processes_whose_threads_differ_are_an_error_that_names_them() -> None:
     assert re.search(r"the ranks differ in threads: rank 0: '1.*'; rank 1: '2.*'", found.stderr), found.stderr
 
 
-def test_a_mesh_carries_the_threads_of_its_shards() -> None:
+def test_a_mesh_sets_the_threads_of_its_processes() -> None:
     found = run_ranks(
         2,
         """
@@ -157,6 +157,6 @@ def test_a_mesh_carries_the_threads_of_its_shards() -> None:
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
-def test_threads_that_are_no_number_are_an_error(threads: Any) -> None:
+def test_invalid_threads_are_refused(threads: Any) -> None:
     with pytest.raises(ArgumentError, match="threads"):
         mesh(dp=2, threads=threads)

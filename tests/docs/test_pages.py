@@ -1,4 +1,4 @@
-"""Pages and files that name facts of the project: versions, commands, stable modules, words of the glossary."""
+"""Pages and files that state facts of the project: versions, commands, stable modules, glossary terms."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_there_are_stable_modules() -> None:
     assert {"backburn", "backburn.backend", "backburn.errors", "backburn.autodiff.tape"} <= set(STABLE)
 
 
-def test_words_that_pages_link_are_in_the_glossary() -> None:
+def test_terms_that_pages_link_are_in_the_glossary() -> None:
     entries = set(re.findall(r"^([a-z][\w ]*)\n  ", text("docs/glossary.md"), re.MULTILINE))
     linked = {
         word.strip(">").rpartition("<")[2]
@@ -97,7 +97,7 @@ def test_the_first_example_of_the_readme_prints_its_result(capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_a_kept_report_makes_a_page(path: Path) -> None:
+def test_a_stored_report_renders_as_a_page(path: Path) -> None:
     kept = json.loads(path.read_text(encoding="utf-8"))
     page = markdown(kept)
     assert page.startswith(f"# Conformance: {kept['spec']}\n\n**{kept['score']}**: passes. ")
@@ -107,7 +107,7 @@ def test_a_kept_report_makes_a_page(path: Path) -> None:
     assert page.count("\n| softmax |") == 2
 
 
-def test_a_page_of_a_kept_report_is_the_page_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_report_renders_like_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     keep = importlib.import_module("write_reports").text_of
     report = check_backend("numpy", ops=["tanh", "argmax"])

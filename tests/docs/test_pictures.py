@@ -1,4 +1,4 @@
-"""The pictures of the documentation: in step with the recorded figures, the packages and the pages that show them."""
+"""The documentation's pictures agree with the recorded figures, the packages and the pages that show them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_picture_is_well_formed_and_small(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_kept_file_shows_the_recorded_figures(name: str) -> None:
+def test_committed_pictures_show_the_recorded_figures(name: str) -> None:
     assert (IMAGES / name).read_text(encoding="utf-8") == DRAWN[name], "run `python tools/draw_figures.py`"
 
 
@@ -41,7 +41,7 @@ def test_the_repository_keeps_the_pictures_of_the_readme_and_the_mark() -> None:
     assert set(re.findall(r"!/docs/images/([\w-]+)-\*\.svg", ignored)) == set(draw_figures.IN_REPOSITORY)
 
 
-def test_a_drawing_of_an_example_is_kept_once_for_both_themes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_drawings_are_stored_once_for_both_themes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="the examples draw with matplotlib")
     sys.path.insert(0, str(ROOT / "tools"))
     keep_figures = importlib.import_module("keep_figures")
@@ -77,7 +77,7 @@ def test_a_chart_draws_a_bar_of_the_ratio_of_each_figure() -> None:
     assert all(abs(w / widths[0] - float(f / figures[0])) < 0.01 for w, f in zip(widths, figures, strict=True))
 
 
-def test_figures_of_other_tables_are_theirs() -> None:
+def test_the_overview_repeats_figures_of_other_tables() -> None:
     data = draw_figures.measurements()
     assert data["overview"]["rows"][0]["ratio"] == data["models"]["rows"][-1]["step"]
     assert all(isinstance(row["ratio"], Decimal) for row in data["overview"]["rows"])
@@ -112,7 +112,7 @@ def test_the_picture_of_the_packages_is_that_of_the_layering() -> None:
     assert packages - drawn == {"conformance", "tape"}
 
 
-def test_pictures_that_pages_name_exist() -> None:
+def test_pictures_on_pages_exist() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     named = {

@@ -28,10 +28,10 @@ def main_of(name: str) -> Any:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
-    """A function that runs an example at reduced size, looks for its pictures, and returns what it has found."""
+    """A function that runs an example at reduced size, checks that it wrote pictures, and returns its results."""
 
     def run(name: str, *arguments: str) -> Any:
-        pytest.importorskip("matplotlib", reason="examples draw with matplotlib, of the extra train")
+        pytest.importorskip("matplotlib", reason="examples draw with matplotlib (extra train)")
         with bb.random.fork():  # scripts seed the generator
             found = main_of(name)(["--quick", "--plot", str(tmp_path / name), *arguments])
         for theme in ("light", "dark"):
@@ -41,18 +41,18 @@ def run(tmp_path: Path) -> Any:
     return run
 
 
-def test_a_gpt_learns_more_than_how_frequent_letters_are(run: Any) -> None:
+def test_a_gpt_beats_letter_frequencies(run: Any) -> None:
     found = run("char_gpt")
     assert found["validation/loss"] < 2.9  # 3.3 nats by frequency alone
 
 
 def test_a_network_solves_an_equation(run: Any) -> None:
-    assert run("pinn")["error"] < 0.3  # 1 for the solution that is zero
+    assert run("pinn")["error"] < 0.3  # 1 for a zero solution
 
 
-def test_an_operator_knows_no_grid(run: Any) -> None:
+def test_a_neural_operator_works_on_a_finer_grid(run: Any) -> None:
     found = run("fourier_operator")
-    assert found["coarse"] < 0.15  # 1 for the wave that is zero
+    assert found["coarse"] < 0.15  # 1 for a zero wave
     assert found["fine"] == pytest.approx(found["coarse"], abs=0.02)
 
 
@@ -62,7 +62,7 @@ def test_a_circuit_finds_ground_states(run: Any) -> None:
     assert found["magnetization"] < 0.2
 
 
-def test_an_autoencoder_learns_what_images_share_and_where_they_differ(run: Any) -> None:
+def test_an_autoencoder_beats_the_mean_image(run: Any) -> None:
     found = run("vae")
     assert found["validation/loss"] < 26.3  # 26.8 nats for the mean image
     assert found["validation/divergence"] > 0.5  # the latent space is used
@@ -72,7 +72,7 @@ def test_a_convolutional_network_reads_digits(run: Any) -> None:
     assert run("digits_cnn")["accuracy"] > 0.7
 
 
-def test_digits_are_left_out_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cross_validation_of_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     with bb.random.fork():
         main_of("digits_cnn")(["--quick", "--validate"])
     assert "of 288 images" in capsys.readouterr().out
@@ -85,28 +85,28 @@ def test_adapters_of_a_quantized_model_learn(run: Any) -> None:
 
 
 def test_rates_of_an_equation_are_those_of_the_literature(run: Any) -> None:
-    pytest.importorskip("scipy", reason="SciPy minimizes")
+    pytest.importorskip("scipy", reason="the example minimizes with SciPy")
     found = run("ode_scipy")
     rates = [found[name] for name in list(found)[:4]]
-    assert rates == pytest.approx([0.55, 0.028, 0.80, 0.024], rel=0.05)  # Carpenter, a case study of Stan, 2018
+    assert rates == pytest.approx([0.55, 0.028, 0.80, 0.024], rel=0.05)  # Carpenter, Stan case study, 2018
     assert found["away"] < 1e-3
 
 
-def test_a_graph_is_worth_labels(run: Any) -> None:
+def test_edges_of_a_graph_raise_the_accuracy(run: Any) -> None:
     found = run("graph_network")
     assert found["with the graph"] > max(0.7, found["without edges"] + 0.05)
 
 
-def test_a_file_of_onnx_learns_and_is_computed_by_others(run: Any) -> None:
-    pytest.importorskip("onnx", reason="the model is a file of ONNX, of the extra onnx")
+def test_an_onnx_file_is_fine_tuned_and_exported(run: Any) -> None:
+    pytest.importorskip("onnx", reason="the model is an ONNX file (extra onnx)")
     found = run("onnx_again")
     assert found["the file, fine-tuned"] > max(0.5, found["the file as it was"] + 0.3)
     assert found["away"] < 1e-4
 
 
 def test_a_policy_balances_the_pole_longer(run: Any) -> None:
-    pytest.importorskip("gymnasium", reason="the environment is Gymnasium's, of the extra gymnasium")
-    assert run("ppo")["return"] > 45.0  # about 22 for actions at random
+    pytest.importorskip("gymnasium", reason="the environment is from Gymnasium (extra gymnasium)")
+    assert run("ppo")["return"] > 45.0  # about 22 for random actions
 
 
 def test_numpy_trains(run: Any) -> None:
@@ -130,7 +130,7 @@ def test_other_libraries_train_alike(run: Any, monkeypatch: pytest.MonkeyPatch, 
 def test_the_quantized_digits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    pytest.importorskip("pydantic", reason="its configuration needs pydantic, of the extra train")
+    pytest.importorskip("pydantic", reason="its configuration needs pydantic (extra train)")
     monkeypatch.setattr(sys, "argv", ["quantize_digits.py", "--epochs", "1", "--plot", str(tmp_path / "table.svg")])
     with bb.random.fork():
         runpy.run_path(str(GALLERY / "quantize_digits.py"), run_name="__main__")
@@ -150,8 +150,8 @@ def test_every_example_is_on_the_page_with_its_pictures(name: str) -> None:
     assert (ROOT / "docs" / "figures" / f"{picture}.svg").stat().st_size < 200_000
 
 
-def test_an_example_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script for an environment that is not installed fails at its import, which names it."""
+def test_an_example_names_its_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script fails at the import of the missing package."""
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(ModuleNotFoundError, match="gymnasium"):
         main_of("ppo")

@@ -37,7 +37,7 @@ UNWRITTEN = 0xFF
 #: The most bytes of dead arrays that are kept to detect writes.
 KEPT = 1 << 26
 
-#: Modules whose ``np.empty`` stays: guarded memory comes from it, or is read through it.
+#: Modules whose ``np.empty`` is not replaced: it allocates guarded memory, or probes the layout of arrays.
 UNCHANGED = (memory.__name__, compiled.__name__)
 
 _found: list[str] = []

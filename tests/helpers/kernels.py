@@ -20,7 +20,7 @@ from backburn_numpy.runtime import gemm
 BASE = load_backend("numpy")
 
 
-needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
+needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled")
 
 
 #: The instruction sets that this processor supports and a library exists for.

@@ -32,7 +32,7 @@ class Threads(Local):
     """The communicator of a thread. ``events`` records its exchanges, with the bytes sent to others."""
 
     def __init__(self, rank: int, group: Group) -> None:
-        self.name = f"thread {threading.get_ident()}"  # distinct, because caches of memory are kept per name
+        self.name = f"thread {threading.get_ident()}"  # buffers are cached by name; ranks must not share them
         self.rank = rank
         self.size = len(group.places)
         self.group = group

@@ -1,4 +1,4 @@
-"""Adapters alone: merging, DoRA, files, the base that they belong to, PEFT both ways, and bad files."""
+"""Adapters: merging, DoRA, files, their base, PEFT in both directions, and bad files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def inputs(n: int = 16) -> Any:
 
 
 def filled(model: Any) -> Any:
-    """The model with adapters that change something."""
+    """The model with adapters that are not zero."""
     rng = np.random.default_rng(3)
     state = {
         path: (rng.normal(size=x.shape) * 0.3 + ("magnitude" in path)).astype("float32")
@@ -61,7 +61,7 @@ def filled(model: Any) -> Any:
 
 
 def weight_of(layer: Any) -> Any:
-    """The adapted weight in float64, by the papers' formulas."""
+    """The adapted weight in float64, from the papers' formulas."""
     base = layer.base.weight
     base = base.dequantize() if base.dtype.kind == "quantized" else base
     a, b = (x.numpy().astype("float64") for x in (layer.lora_A, layer.lora_B))
@@ -76,7 +76,7 @@ def weight_of(layer: Any) -> Any:
 
 @pytest.mark.parametrize("options", KINDS)
 @pytest.mark.parametrize("scheme", [None, INT4])
-def test_an_adapted_layer_and_the_merged_one_compute_the_formula(scheme: str | None, options: dict[str, Any]) -> None:
+def test_adapted_and_merged_layers_compute_the_formula(scheme: str | None, options: dict[str, Any]) -> None:
     base = nn.Sequential(nn.Linear(8, 6))
     base = base if scheme is None else nn.quantize_model(base, scheme)
     model: Any = filled(nn.add_adapters(base, 3, **options))
@@ -107,7 +107,7 @@ def test_other_dtypes(dtype: str) -> None:
     )
 
 
-def test_a_fresh_adapter_changes_nothing_and_a_row_of_zeros_stays_one() -> None:
+def test_new_adapters_and_rows_of_zeros_change_nothing() -> None:
     base = nn.Linear(8, 6)
     base.weight = bb.asarray(np.vstack([np.zeros((1, 8)), np.eye(5, 8)]).astype("float32")).require_grad()
     for options in KINDS:
@@ -115,7 +115,7 @@ def test_a_fresh_adapter_changes_nothing_and_a_row_of_zeros_stays_one() -> None:
         np.testing.assert_allclose(model(inputs()).numpy(), base(inputs()).numpy(), rtol=1e-6, atol=1e-6)
 
 
-def test_no_gradient_flows_through_the_lengths_of_rows() -> None:
+def test_no_gradient_flows_through_row_norms() -> None:
     model: Any = filled(nn.add_adapters(nn.Sequential(nn.Linear(8, 6)), 2, use_dora=True)).astype("float64")
     layer, x = model[0], inputs().astype("float64")
     lengths = np.linalg.norm(
@@ -132,7 +132,7 @@ def test_no_gradient_flows_through_the_lengths_of_rows() -> None:
     np.testing.assert_allclose(layer.lora_magnitude_vector.grad(grads).numpy(), plain.sum(axis=0), rtol=1e-10)
 
 
-def test_training_moves_only_the_adapters() -> None:
+def test_training_changes_only_the_adapters() -> None:
     model = nn.add_adapters(Net(), 2, use_dora=True, pattern="layers.*")
     before = model.state_dict()
     x, optimizer = inputs(), SGD(0.5)
@@ -151,7 +151,7 @@ def test_training_moves_only_the_adapters() -> None:
 
 @pytest.mark.parametrize("options", KINDS)
 @pytest.mark.parametrize("scheme", [None, INT4])
-def test_adapters_are_saved_alone_and_loaded_onto_their_base(
+def test_adapters_are_saved_and_loaded_without_their_base(
     tmp_path: Path, scheme: str | None, options: dict[str, Any]
 ) -> None:
     base = Net() if scheme is None else nn.quantize_model(Net(), scheme)
@@ -168,7 +168,7 @@ def test_adapters_are_saved_alone_and_loaded_onto_their_base(
     assert not kept, "the base is unchanged"
 
 
-def test_a_base_with_other_values_is_refused_unless_told(tmp_path: Path) -> None:
+def test_a_base_with_other_values_is_refused_by_default(tmp_path: Path) -> None:
     model = filled(nn.add_adapters(Net(), 2))
     save_adapters(model, tmp_path)
     changed = Net()
@@ -193,7 +193,7 @@ def test_layers_of_different_ranks_and_names_that_end_alike(tmp_path: Path) -> N
     model = filled(nn.add_adapters(base, 1, pattern="proj"))
     save_adapters(model, tmp_path)
     config = json.loads((tmp_path / CONFIG).read_text())
-    assert config["target_modules"] == "proj", "a regular expression: a list would stand for deep.proj too"
+    assert config["target_modules"] == "proj", "a regular expression: a list would match deep.proj too"
     model.deep["proj"] = nn.LoRALinear(base.deep["proj"], 2, alpha=5.0)
     filled(model)
     save_adapters(model, tmp_path)
@@ -299,7 +299,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 
 
 def torch_net() -> Any:
-    torch = pytest.importorskip("torch", reason="PEFT's models are PyTorch's")
+    torch = pytest.importorskip("torch", reason="PEFT needs PyTorch")
 
     class TorchNet(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -319,7 +319,7 @@ def torch_net() -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("options", KINDS)
-def test_peft_reads_ours(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_peft_reads_backburn_adapters(tmp_path: Path, options: dict[str, Any]) -> None:
     peft = pytest.importorskip("peft", reason="PEFT is the reference")
     torch = pytest.importorskip("torch")
     model = filled(nn.add_adapters(Net(), 2, pattern=("first", "layers.0"), **options))
@@ -339,7 +339,7 @@ def test_peft_reads_ours(tmp_path: Path, options: dict[str, Any]) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("options", KINDS)
-def test_ours_reads_peft_and_has_its_gradients(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_peft_adapters_are_read_with_equal_gradients(tmp_path: Path, options: dict[str, Any]) -> None:
     peft = pytest.importorskip("peft", reason="PEFT is the reference")
     torch = pytest.importorskip("torch")
     given = {"lora_alpha": options.get("alpha", 2), **{k: v for k, v in options.items() if k != "alpha"}}
@@ -401,7 +401,7 @@ def test_a_folder_as_peft_writes_it(tmp_path: Path) -> None:
         ("ensure_weight_tying", True), ("modules_to_save", ["head"]), ("lora_bias", True), ("bias", "all"),
     ],
 )  # fmt: skip
-def test_metadata_that_change_numbers_are_refused(key: str, value: Any, tmp_path: Path) -> None:
+def test_metadata_that_change_results_are_refused(key: str, value: Any, tmp_path: Path) -> None:
     base = nn.Sequential(nn.Linear(4, 2))
     bb.io.save_adapters(nn.add_adapters(base, rank=1), tmp_path)
     about = json.loads((tmp_path / "adapter_config.json").read_text())
@@ -410,7 +410,7 @@ def test_metadata_that_change_numbers_are_refused(key: str, value: Any, tmp_path
         bb.io.load_adapters(base, tmp_path)
 
 
-def test_metadata_on_no_list_are_named(tmp_path: Path) -> None:
+def test_unknown_metadata_are_named(tmp_path: Path) -> None:
     base = nn.Sequential(nn.Linear(4, 2))
     bb.io.save_adapters(nn.add_adapters(base, rank=1), tmp_path)
     about = json.loads((tmp_path / "adapter_config.json").read_text())

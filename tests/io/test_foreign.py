@@ -1,4 +1,4 @@
-"""Folders and files of others: links, pipes, numbers with one hash, patterns without end, and errors of many names."""
+"""Untrusted folders and files: links, pipes, colliding hashes, slow patterns, and errors about many names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def weights(**arrays: Any) -> bytes:
 
 
 def cache(folder: Path, name: str = "model.safetensors", content: bytes = weights()) -> Path:
-    """A snapshot in a cache of Hugging Face's layout; returns its folder."""
+    """Create a snapshot in a cache with Hugging Face's layout, and return its folder."""
     snapshot = folder / "models--a--b" / "snapshots" / "0123abcd"
     place = snapshot / name
     place.parent.mkdir(parents=True)
@@ -77,10 +77,10 @@ def test_other_links_out_of_a_folder_are_refused(place: str, tmp_path: Path) -> 
     (snapshot / "model.safetensors").symlink_to(place)
     with pytest.raises(FileFormatError, match=r"a link to .*, out of the folder that is read: put a copy"):
         load_weights(Model(), snapshot)
-    load_weights(Model(), snapshot / "model.safetensors")  # which the user names
+    load_weights(Model(), snapshot / "model.safetensors")  # the user named the file
 
 
-def test_a_cache_whose_blobs_are_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_a_cache_with_linked_blobs_is_refused(tmp_path: Path) -> None:
     snapshot = cache(tmp_path)
     blobs = tmp_path / "models--a--b" / "blobs"
     blobs.rename(tmp_path / "elsewhere")
@@ -92,7 +92,7 @@ def test_a_cache_whose_blobs_are_elsewhere_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "any.gguf", "model-1.safetensors",
 ])  # fmt: skip
-def test_no_file_of_a_folder_of_weights_is_a_link_out_of_it(name: str, tmp_path: Path) -> None:
+def test_links_out_of_a_folder_of_weights_are_refused(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     index = json.dumps({"weight_map": {"x": "model-1.safetensors"}}).encode()
@@ -121,14 +121,14 @@ def test_links_in_a_folder_of_adapters(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="out of the folder"):
         load_adapters(base, folder)
     before = (tmp_path / "secret").read_bytes()
-    save_adapters(nn.add_adapters(base, rank=1), folder)  # replaces the link, and not what it leads to
+    save_adapters(nn.add_adapters(base, rank=1), folder)  # replaces the link, not its target
     assert not (folder / name).is_symlink()
     assert (tmp_path / "secret").read_bytes() == before
     load_adapters(base, folder)
 
 
 def test_saving_replaces_links_in_a_folder(tmp_path: Path) -> None:
-    """And follows one that the user names as the file."""
+    """A link that the user names as the file is followed."""
     folder, victim = tmp_path / "folder", tmp_path / "victim"
     folder.mkdir()
     victim.write_text("mine")
@@ -147,7 +147,7 @@ def test_saving_replaces_links_in_a_folder(tmp_path: Path) -> None:
     load_weights(Model(), victim)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes are POSIX's")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs POSIX pipes")
 @pytest.mark.parametrize("read", [load_npz, load_array, bb.io.load_model, bb.io.load_state])
 def test_pipes_devices_and_folders_are_not_opened(read: Callable[[Path], Any], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npz")
@@ -161,17 +161,17 @@ def test_pipes_devices_and_folders_are_not_opened(read: Callable[[Path], Any], t
         read(tmp_path / "absent")
 
 
-# ---- many names, and names that were chosen ----
+# ---- many names, and hostile names ----
 
 
 def one_hash(count: int) -> list[int]:
-    """Integers that begin in one place of a dict of as many and twice more, and go on in one place after it."""
+    """Integers whose hashes collide in dicts of their number or more, and keep colliding while probing."""
     return [i << 40 for i in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("wrap", [files.torch_bytes, files.legacy_torch_bytes])
-def test_numbers_as_keys_are_not_hashed_as_they_are(wrap: Callable[..., bytes], tmp_path: Path) -> None:
-    """The dict that a pickle fills has random hashes; the names of tensors are the numbers."""
+def test_integer_keys_of_pickles_are_not_hashed_as_integers(wrap: Callable[..., bytes], tmp_path: Path) -> None:
+    """Dicts of pickles use keys with randomized hashes; tensors are still named by the numbers."""
     tree = {
         "state": dict.fromkeys(one_hash(1000), 1)
         | {7: files.torch_tensor("0", X, *([(None,)] if "legacy" in wrap.__name__ else []))}
@@ -190,8 +190,8 @@ def test_numbers_as_keys_are_not_hashed_as_they_are(wrap: Callable[..., bytes], 
             key_of(other)
 
 
-def test_a_remembered_value_is_not_walked_over_again_and_again(tmp_path: Path) -> None:
-    """A list of 100,000 pairs of which 30,000 calls make dicts, as many arguments, and a name of a million letters."""
+def test_memoized_values_of_pickles_are_not_traversed_repeatedly(tmp_path: Path) -> None:
+    """30,000 calls with one list of 100,000 pairs, or as many arguments; names of a million letters."""
     pairs = b"](" + b"(K\x01Nt" * MANY + b"eq\x00"
     dicts = pairs + b"ccollections\nOrderedDict\nq\x01" + b"0h\x01h\x00\x85R" * 30_000 + b"."
     wide = b"(" + b"K\x01" * MANY + b"tq\x00ctorch\nSize\nq\x01" + b"0h\x01h\x00R" * 30_000 + b"."
@@ -207,8 +207,8 @@ def test_a_remembered_value_is_not_walked_over_again_and_again(tmp_path: Path) -
             load_weights(Model(), path)
 
 
-def test_a_part_in_many_places_has_no_more_names_than_fit(tmp_path: Path) -> None:
-    """A dict of a thousand tensors, in a thousand places, in each of a thousand."""
+def test_shared_parts_with_too_many_names_are_refused(tmp_path: Path) -> None:
+    """A dict of a thousand references to a dict of a thousand references to a tensor."""
     tensor = files.opcodes(files.torch_tensor("0", X)) + b"q\x00"
     inner = b"0}(" + b"".join(files.opcodes("a" * 200 + str(i)) + b"h\x00" for i in range(1000)) + b"uq\x01"
     outer = b"0}(" + b"".join(files.opcodes("b" * 200 + str(i)) + b"h\x01" for i in range(1000)) + b"uq\x02"
@@ -220,7 +220,7 @@ def test_a_part_in_many_places_has_no_more_names_than_fit(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_errors_about_many_names_are_short(tmp_path: Path) -> None:
-    """With 100,000 names that do not fit: a name twice, unused beside missing names, and both in a table."""
+    """With 100,000 unknown names: for a duplicate name, unused and missing names, and the report's table."""
     path = tmp_path / "x.safetensors"
     entry = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
     header = "{" + ",".join(f'"layer.{i}.weight":{entry}' for i in [*range(MANY), MANY - 1]) + "}"
@@ -256,7 +256,7 @@ class Inner(nn.Module):
 
 
 def test_patterns_match_as_regular_expressions_do() -> None:
-    """Those that Python compiles, of all parts that are read, against names made of the same letters."""
+    """Random patterns of all supported parts, compared with ``re`` on names of the same letters."""
     parts = [
         "a", "b", "0", r"\.", "[ab]", "[^a]", "[0-9]", r"\d", r"\w", "(?:a|b)", "(a|0b)", ".*", "a+", "b?", "(?:ab)*",
         "a{1,2}", "b{2}", "(a*)*", "^", "$", "(?:a|)", r"\w+?", "[a-]", "[]a]", "a{1,}", r"\D", r"[\d.]",
@@ -277,7 +277,7 @@ def test_patterns_match_as_regular_expressions_do() -> None:
     assert matched > 500
 
 
-def test_patterns_end() -> None:
+def test_slow_and_unsupported_patterns() -> None:
     name = "layers." + "a" * 300
     for pattern in (r"(\w+)+!", r"(a*)*b", r"(a|a)*b", ".*.*.*.*.*.*.*.*b", r"(?:(?:a+)+)+b"):
         assert NamePatterns("x.json", {pattern: 1}).value(name, None) is None
@@ -292,7 +292,7 @@ def test_patterns_end() -> None:
     assert [plain.value(f"model.layers.{i}", None) for i in range(1000)] == list(range(1000))
 
 
-def test_the_first_pattern_counts_and_metadata_may_be_null(tmp_path: Path) -> None:
+def test_the_first_matching_pattern_applies_and_metadata_may_be_null(tmp_path: Path) -> None:
     base = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 2))
     save_adapters(nn.add_adapters(base, rank=2), tmp_path)
     config = json.loads((tmp_path / "adapter_config.json").read_text())
@@ -327,13 +327,13 @@ def test_the_first_pattern_counts_and_metadata_may_be_null(tmp_path: Path) -> No
     b"[" * MANY, b'{"a":' * MANY, b"", b"\xff", b'"\xed\xa0\x80"', rb'["\ud800"]', rb'{"\udfff": 1}', b"1" * 5000,
     b"{,}", b'"\x00"', '"é"'.encode("utf-16"),
 ])  # fmt: skip
-def test_what_is_no_json_is_an_error_of_ours(text: bytes) -> None:
+def test_invalid_json_is_a_backburn_error(text: bytes) -> None:
     with pytest.raises(FileFormatError, match=r"x\.json: not JSON"):
         parsed(text, "x.json:")
 
 
-def test_a_quantized_tensor_of_a_state_is_made_in_one_place() -> None:
-    """A document of many places with one name would make it again in each, from the same bytes of a small file."""
+def test_quantized_tensors_of_a_state_are_referenced_once() -> None:
+    """Otherwise a small file could reference one tensor many times, each time allocating it again."""
     parts: dict[str, Any] = {}
     tree = take_apart({"a": bb.ones((2, 64)).quantize(), "b": bb.zeros(64).quantize()}, "", parts)
     arrays = {name: part.read() for name, part in parts.items()}
@@ -342,7 +342,7 @@ def test_a_quantized_tensor_of_a_state_is_made_in_one_place() -> None:
         put_together([tree["a"]] * 2, arrays)
 
 
-def test_json_of_more_memory_than_there_is_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_that_would_take_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed(rb'{"a": ["\ud83d\ude00", 1e999, -5]}', "x:") == {"a": ["😀", float("inf"), -5]}
     assert parsed(b'\xef\xbb\xbf{"a": 1}', "x:") == {"a": 1}
     monkeypatch.setattr(foreign_files, "ROOM", 1_000_000)
@@ -358,7 +358,7 @@ def test_json_of_more_memory_than_there_is_room_for_is_refused(monkeypatch: pyte
 # ---- arrays ----
 
 
-def test_arrays_that_expand_too_far_are_refused_before(tmp_path: Path) -> None:
+def test_oversized_compressed_arrays_are_refused_before_expanding(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     path.write_bytes(files.npz_bytes({"x.npy": files.npy_bytes(np.zeros(300_000_000, np.uint8))}, zipfile.ZIP_DEFLATED))
     assert path.stat().st_size < 400_000
@@ -373,7 +373,7 @@ def test_arrays_that_expand_too_far_are_refused_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "shape", [(2**40,), (2**62, 2), (2**63,), (2**64,), (10**400,), (1,) * 40, (-1,), (2**31, 2**31, 4)]
 )
-def test_headers_that_declare_what_is_not_there_are_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_headers_that_declare_missing_data_are_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     content = b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + bytes(64)
@@ -404,7 +404,7 @@ def test_arrays_are_read_as_numpy_reads_them(array: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("array", [np.array([{}], object), np.zeros(2, [("a", "i4")]), np.zeros(1, "V3")], ids=str)
-def test_other_arrays_are_refused(array: Any, tmp_path: Path) -> None:
+def test_arrays_of_objects_records_and_bytes_are_refused(array: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", array, allow_pickle=True)
     np.savez(tmp_path / "x.npz", x=array)
     for read, name in ((load_array, "x.npy"), (load_npz, "x.npz"), (load_array, "x.npz")):
@@ -412,7 +412,7 @@ def test_other_arrays_are_refused(array: Any, tmp_path: Path) -> None:
             read(tmp_path / name)
 
 
-def test_names_that_files_do_not_hold_are_not_written(tmp_path: Path) -> None:
+def test_names_that_files_cannot_hold_are_refused(tmp_path: Path) -> None:
     for save in (bb.io.save_model, bb.io.save_npz):
         with pytest.raises(bb.errors.DTypeError, match=r"'a\\ud800' contains half of a surrogate pair"):
             save(tmp_path / "x", {"a\ud800": bb.ones(2)})
@@ -424,8 +424,8 @@ def test_names_that_files_do_not_hold_are_not_written(tmp_path: Path) -> None:
     assert load_npz(tmp_path / "x").keys() == {"é" * 32765}
 
 
-def test_documents_that_are_too_deep_are_refused(tmp_path: Path) -> None:
-    """With their own checksums, of which computing one goes as deep."""
+def test_deeply_nested_documents_are_refused(tmp_path: Path) -> None:
+    """Their checksums are valid; computing them recurses as deeply."""
     import zlib
 
     for depth in range(100, 1100, 50):
@@ -442,7 +442,7 @@ def test_documents_that_are_too_deep_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("digits", [5, 5000])
-def test_numbers_in_names_of_tensors_may_be_long(digits: int) -> None:
+def test_long_numbers_in_names_of_tensors(digits: int) -> None:
     config = bb.models.ResNetConfig(embedding_size=4, hidden_sizes=[4], depths=[1], layer_type="basic")
     with pytest.raises(ArgumentError, match="unused: "):
         load_weights(bb.models.ResNet(config), {f"layer{'1' * digits}.0.conv1.weight": X})

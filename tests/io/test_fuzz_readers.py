@@ -1,4 +1,4 @@
-"""Files of tokenizers, configurations, tables, images and arrays that are changed at random are read or refused."""
+"""Randomly changed files of tokenizers, configurations, tables, images and arrays are read or refused."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NEEDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-def test_files_that_are_changed_at_random_are_read_or_refused(
+def test_randomly_changed_files_are_read_or_refused(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """By an error of ours without characters that a terminal obeys; panics and decoders write to standard error."""
+    """Errors are backburn's, without control characters; panics and decoders may write to standard error."""
     for package in NEEDS.get(name, ()):
         pytest.importorskip(package)
     outcomes = fuzz(name, 2000, tmp_path)

@@ -1,4 +1,4 @@
-"""Model files: what is saved comes back; what is damaged, foreign or hostile is refused by name."""
+"""Model files: round trips, and errors for damaged, foreign and hostile files."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def model_file(tmp_path: Path) -> Path:
     return path
 
 
-# ---- what is saved comes back ----
+# ---- round trips ----
 
 
 def test_model_comes_back(model_file: Path) -> None:
@@ -84,7 +84,7 @@ def test_arrays_of_any_byte_order_come_back(tmp_path: Path) -> None:
     assert_same(load_npz(tmp_path / "m.npz"), native)
 
 
-def test_other_readers_find_the_tensors(model_file: Path) -> None:
+def test_safetensors_reads_the_tensors(model_file: Path) -> None:
     from safetensors.numpy import load_file
 
     assert_same(load_file(model_file), STATE)
@@ -135,13 +135,13 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, np.array([object()]), np.array(["text"]), 1j, np.array([1j])])
-def test_what_is_no_tensor_is_refused(tmp_path: Path, value: object) -> None:
+def test_unsupported_values_are_refused(tmp_path: Path, value: object) -> None:
     with pytest.raises(DTypeError, match="weights"):
         save_state(tmp_path / "s", {"weights": value})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_has_a_state_is_saved_by_it(tmp_path: Path) -> None:
+def test_modules_are_refused_with_a_hint_at_state_dict(tmp_path: Path) -> None:
     with pytest.raises(DTypeError, match=r"^model: a value of type Linear cannot be saved: save its state_dict\(\)$"):
         save_state(tmp_path / "s", {"model": bb.nn.Linear(2, 2)})
 
@@ -157,14 +157,14 @@ def test_bad_keys_are_refused(tmp_path: Path, key: object) -> None:
         save_state(tmp_path / "s", {"a": {key: 1}})
 
 
-def test_the_message_for_a_key_shows_what_would_do(tmp_path: Path) -> None:
+def test_the_error_for_a_key_suggests_a_string(tmp_path: Path) -> None:
     for tree in ({1: 2}, {"best": {1: 2}}):
         with pytest.raises(DTypeError, match=r": the keys of what is saved are strings, not 1; '1' would do$") as found:
             save_state(tmp_path / "s", tree)
         assert str(found.value).startswith("the state: " if 1 in tree else "best: ")
 
 
-def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+def test_numpy_scalars_are_saved_as_python_numbers(tmp_path: Path) -> None:
     numbers = {"best": np.float32(1.5), "steps": np.int64(3), "done": np.bool_(True), "rate": np.float64(0.1)}
     save_state(tmp_path / "s", numbers)
     found = load_state(tmp_path / "s")
@@ -199,7 +199,7 @@ def test_every_changed_byte_is_noticed(model_file: Path) -> None:
             found = load_model(model_file)
         except FileFormatError as error:
             refused.append(str(error))
-        else:  # a byte that carries nothing, such as padding
+        else:  # an unused byte, such as padding
             assert_same(found.state, STATE)
             assert found.about == ABOUT
     assert len(refused) > 0.9 * len(content)
@@ -207,7 +207,7 @@ def test_every_changed_byte_is_noticed(model_file: Path) -> None:
 
 
 def test_npz_holds_arrays_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Archives need an extension of their format for more than 2 GiB; the limit is lowered here."""
+    """Above 2 GiB, archives need a format extension; the limit is lowered here."""
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
     save_npz(tmp_path / "large.npz", {"x": np.arange(1000)})
     assert load_npz(tmp_path / "large.npz")["x"].tolist() == list(range(1000))
@@ -277,14 +277,14 @@ def test_an_array_without_a_name_is_refused(tmp_path: Path) -> None:
         load_npz(tmp_path / "x.npy")
 
 
-def test_archives_of_other_things_are_refused(tmp_path: Path) -> None:
+def test_archives_without_arrays_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("readme.txt", "hello")
     with pytest.raises(FileFormatError, match=r"x\.npz"):
         load_npz(tmp_path / "x.npz")
 
 
-# ---- files of others, and of other versions ----
+# ---- files of other programs and versions ----
 
 
 def written(path: Path, metadata: dict[str, str] | None) -> Path:
@@ -299,7 +299,7 @@ def checksums(**more: str) -> dict[str, Any]:
 
 
 def header(**changed: object) -> dict[str, str]:
-    """Metadata as ours, with other entries; None leaves one out."""
+    """Metadata like backburn's with changed entries; None removes one."""
     entries = {"format": "backburn model", "version": 4, "document": {}, "crc32": checksums(), **changed}
     return {"backburn": json.dumps({key: value for key, value in entries.items() if value is not None})}
 
@@ -336,7 +336,7 @@ def test_wrong_metadata_are_refused(tmp_path: Path, metadata: dict[str, str] | N
     assert words in str(caught.value)
 
 
-def test_a_state_is_no_model(tmp_path: Path) -> None:
+def test_a_state_is_refused_as_a_model(tmp_path: Path) -> None:
     save_state(tmp_path / "s", {"x": np.zeros(1)})
     with pytest.raises(FileFormatError, match="not a backburn model"):
         load_model(tmp_path / "s")
@@ -399,8 +399,8 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.name != "posix", reason="links and modes of POSIX")
-def test_links_are_followed_and_permissions_stay(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX links and modes")
+def test_links_are_followed_and_permissions_kept(tmp_path: Path) -> None:
     (tmp_path / "x").touch(mode=0o600)
     (tmp_path / "latest").symlink_to("x")
     write_atomically(tmp_path / "latest", b"content")
@@ -410,8 +410,8 @@ def test_links_are_followed_and_permissions_stay(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
-def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX pipes")
+def test_a_pipe_is_written_to_and_kept(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     write_atomically(tmp_path / "pipe", b"content")
@@ -427,7 +427,7 @@ def test_documents_are_json(model_file: Path) -> None:
         assert json.loads(file.metadata()["backburn"])["document"] == ABOUT
 
 
-def test_a_model_in_the_place_of_its_state_is_told(tmp_path: Path) -> None:
+def test_save_model_of_a_module_suggests_state_dict(tmp_path: Path) -> None:
     model: Any = nn.Linear(2, 1)
     with pytest.raises(DTypeError, match=r"this is a Linear: write model\.state_dict\(\)$"):
         bb.io.save_model(tmp_path / "model.safetensors", model)
@@ -435,7 +435,7 @@ def test_a_model_in_the_place_of_its_state_is_told(tmp_path: Path) -> None:
         getattr(bb.io, "sav" + "e")
 
 
-def test_threads_that_write_one_file_leave_it_whole(tmp_path: Path) -> None:
+def test_concurrent_writes_leave_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     contents = [bytes([number]) * 300_000 for number in range(4)]
     write_atomically(path, contents[0])
@@ -463,9 +463,9 @@ def test_a_tree_that_contains_itself_is_refused(tmp_path: Path) -> None:
         save_state(tmp_path / "x", tree)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="permissions are those of POSIX")
-def test_what_replaces_a_private_file_is_never_public(tmp_path: Path) -> None:
-    """While it is written, too, when others could open it."""
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX permissions")
+def test_the_replacement_of_a_private_file_is_never_public(tmp_path: Path) -> None:
+    """Not even while it is being written."""
     path, modes = tmp_path / "x", []
     path.write_bytes(b"old")
     for mode in (0o600, 0o444, 0o666):
@@ -475,22 +475,22 @@ def test_what_replaces_a_private_file_is_never_public(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == mode
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="there are no devices")
-def test_arrays_are_written_to_devices_without_places() -> None:
-    """/dev/null says that it is seekable, and is always at its beginning."""
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="needs /dev/null")
+def test_arrays_are_written_to_devices_that_cannot_seek() -> None:
+    """/dev/null claims to be seekable, but its position is always 0."""
     for save in (save_npz, save_model):
         save("/dev/null", {"a": np.ones(3), "b": np.ones(2)})
 
 
 @pytest.mark.parametrize("save", [save_model, save_npz])
-def test_what_is_no_mapping_from_names_is_refused(save: Any, tmp_path: Path) -> None:
+def test_only_mappings_from_names_can_be_saved(save: Any, tmp_path: Path) -> None:
     with pytest.raises(DTypeError, match=rf"{save.__name__}: .* a Linear: write model\.state_dict\(\)"):
         save(tmp_path / "x", nn.Linear(2, 2))
     with pytest.raises(DTypeError, match="strings, not 3"):
         save(tmp_path / "x", {3: bb.ones(1)})
 
 
-def test_arrays_that_another_program_wrote_are_read_by_its_reader(tmp_path: Path) -> None:
+def test_files_of_other_programs_are_read_by_load_weights(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     save_file({"weight": np.ones((1, 2), np.float32), "bias": np.zeros(1, np.float32)}, tmp_path / "x")
@@ -501,7 +501,7 @@ def test_arrays_that_another_program_wrote_are_read_by_its_reader(tmp_path: Path
     assert layer.weight.tolist() == [[1.0, 1.0]]
 
 
-def test_no_damage_of_an_npz_file_is_more_than_a_refusal(tmp_path: Path) -> None:
+def test_damaged_npz_files_raise_only_format_errors(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     save_npz(path, {"w": bb.ones(2)})
     content = path.read_bytes()
@@ -511,7 +511,7 @@ def test_no_damage_of_an_npz_file_is_more_than_a_refusal(tmp_path: Path) -> None
             assert load_npz(path).keys() <= {"w"}
 
 
-#: Parts in parts that JSON takes and we do not: before 3.12 a comprehension is a call, and what JSON does counts too.
+#: A depth that JSON accepts and backburn does not; before Python 3.12, comprehensions and JSON's calls count too.
 DEEP = 700 if sys.version_info < (3, 12) else 990
 
 
@@ -522,7 +522,7 @@ DEEP = 700 if sys.version_info < (3, 12) else 990
         (json.loads("[" * DEEP + "]" * DEEP), "is nested too deeply"),
     ],
 )
-def test_a_document_that_nobody_wrote_is_refused(tmp_path: Path, document: Any, words: str) -> None:
+def test_forged_documents_are_refused(tmp_path: Path, document: Any, words: str) -> None:
     found = {"document": _digest(document, None), "tensors": {"x": "0" * 8}}
     path = written(tmp_path / "state", header(format="backburn state", document=document, crc32=found))
     with pytest.raises(FileFormatError, match=words):

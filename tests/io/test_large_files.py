@@ -1,4 +1,4 @@
-"""Large files: written without copies, mapped when loaded, replaced while they are mapped, checked by tensor."""
+"""Large files: written without copies, mapped on loading, replaced while mapped, with one checksum per tensor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATE = {name: np.random.default_rng(i).standard_normal((3, 5)).astype(np.float3
 
 
 def place_of(path: Path, array: np.ndarray) -> int:
-    """Where in a file the bytes of an array are."""
+    """The offset of an array's bytes in a file."""
     content = path.read_bytes()
     assert content.count(array.tobytes()) == 1
     return content.index(array.tobytes())
@@ -59,8 +59,8 @@ class Holder(nn.Module):
         self.a, self.b, self.c = (nn.parameter(bb.zeros((3, 5))) for _ in range(3))
 
 
-def test_exchanged_tensors_are_noticed(tmp_path: Path) -> None:
-    """Of one dtype and shape: their checksums know their names."""
+def test_exchanged_tensors_are_detected(tmp_path: Path) -> None:
+    """Even of equal dtype and shape: checksums are stored by name."""
     save_model(tmp_path / "m", STATE)
     content = (tmp_path / "m").read_bytes()
     for old, new in ((b'"a":{"dtype"', b'"?":{"dtype"'), (b'"b":{"dtype"', b'"a":{"dtype"'), (b'"?":', b'"b":')):
@@ -81,7 +81,7 @@ def test_tensors_in_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_pipe_gets_the_same_bytes(tmp_path: Path) -> None:
     if os.name != "posix":
-        pytest.skip("pipes of POSIX")
+        pytest.skip("needs POSIX pipes")
     save_model(tmp_path / "m", STATE, about={"x": 1})
     os.mkfifo(tmp_path / "pipe")
     found: list[bytes] = []
@@ -119,7 +119,7 @@ def test_parts_of_every_layout(name: str, part: int, monkeypatch: pytest.MonkeyP
     assert all(len(piece) <= max(part, host.itemsize) for piece in found)
 
 
-def test_memory_of_the_host_is_not_copied() -> None:
+def test_host_memory_is_not_copied() -> None:
     x = bb.ones((1000, 10)).require_grad()
     view = host_view(x)
     assert np.shares_memory(view, x.inner().primitive)
@@ -163,14 +163,14 @@ print(peak() - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the peak of memory")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peak memory from Linux")
 @pytest.mark.parametrize("what", ["model", "state", "weights", "npz"])
-def test_saving_takes_no_memory(what: str, tmp_path: Path) -> None:
-    """Of 192 MiB, in a process of its own."""
+def test_saving_does_not_copy_the_model(what: str, tmp_path: Path) -> None:
+    """The peak memory of a separate process that saves 192 MiB."""
     command = [sys.executable, "-c", MEMORY, what, str(tmp_path / "x")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)
-    assert float(done.stdout) < (64 if what == "npz" else 16)  # an array of an archive is one tensor's copy
+    assert float(done.stdout) < (64 if what == "npz" else 16)  # an npz archive copies one tensor at a time
 
 
 # ---- maps ----
@@ -194,7 +194,7 @@ def test_saving_over_a_mapped_file(save: Any, tmp_path: Path) -> None:
     load = {save_model: lambda path: load_model(path).state, save_state: load_state}[save]
     save(tmp_path / "m", STATE)
     first = load(tmp_path / "m")
-    save(tmp_path / "m", {name: x + 1 for name, x in first.items()})  # out of the map, over it
+    save(tmp_path / "m", {name: x + 1 for name, x in first.items()})  # reads the mapped file while replacing it
     second = load(tmp_path / "m")
     for name, x in STATE.items():
         assert np.array_equal(first[name], x)
@@ -202,7 +202,7 @@ def test_saving_over_a_mapped_file(save: Any, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-def test_where_a_mapped_file_cannot_be_replaced_arrays_are_copies(
+def test_arrays_are_copied_where_mapped_files_cannot_be_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(safe, "MAPS_ARE_REPLACED", False)
@@ -223,7 +223,7 @@ def one_step(state: Any, x: Any) -> Any:
 
 @pytest.mark.parametrize("backend", ["autodiff(numpy)", "autodiff(capture(numpy))"])
 def test_steps_do_not_write_into_the_file(backend: str, tmp_path: Path) -> None:
-    """Replays write over state that nobody else holds, which memory of a file never is."""
+    """Replays overwrite only unreferenced state, which mapped memory never is."""
     with bb.use_backend(backend):
         model = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128))
         state = (model, optim.Adam(1e-2))
@@ -241,8 +241,8 @@ def test_steps_do_not_write_into_the_file(backend: str, tmp_path: Path) -> None:
     assert not np.array_equal(model.state_dict()["0.weight"].numpy(), before["0.weight"])
 
 
-def test_a_state_is_what_it_was_when_saving_began(tmp_path: Path) -> None:
-    """Saved tensors are read where they are; they are immutable, and stay so while a replay goes on."""
+def test_a_saved_state_does_not_change_during_replays(tmp_path: Path) -> None:
+    """Saving reads tensors without a copy; replays must not overwrite them."""
     with bb.use_backend("autodiff(capture(numpy))"):
         state: Any = (nn.Sequential(nn.Linear(128, 128)), optim.SGD(0.1, momentum=0.9))
         train, x = bb.capture(one_step), bb.ones((4, 128))
@@ -257,7 +257,7 @@ def test_a_state_is_what_it_was_when_saving_began(tmp_path: Path) -> None:
         assert np.array_equal(value, expected[name])
 
 
-def test_archives_and_weights_of_tensors_elsewhere(tmp_path: Path) -> None:
+def test_archives_and_weights_of_captured_tensors(tmp_path: Path) -> None:
     model = nn.Linear(3, 2).to("capture(numpy)")
     save_weights(model, tmp_path / "w.safetensors")
     save_npz(tmp_path / "w.npz", model.state_dict())

@@ -1,4 +1,4 @@
-"""The models that `tools/freeze_models.py` has frozen: configurations, weights, inputs, results and gradients."""
+"""The models frozen by `tools/freeze_models.py`: configurations, weights, inputs, results and gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Frozen:
-    """A case; weights and gradients are under the names of the published file."""
+    """A case; weights and gradients have the names of the published file."""
 
     config: dict[str, Any]
     weights: Arrays
@@ -50,7 +50,7 @@ def _file() -> Any:
 
 @cache
 def frozen(name: str) -> Frozen:
-    """A case by its name."""
+    """A case by name."""
     about = json.loads(bytes(_file()[f"{name}/about"]))
     weights, grads = (_split(_file()[f"{name}/{key}"].astype(np.float32), about[key]) for key in ("weights", "grads"))
     prefix = f"{name}/input/"

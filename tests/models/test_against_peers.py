@@ -1,6 +1,6 @@
-"""Folders that transformers and diffusers write, read here, and the other way round; skipped without the libraries.
+"""Folders exchanged with transformers and diffusers in both directions; skipped without the libraries.
 
-Their sizes and options are those of the frozen cases, of which `test_frozen.py` compares more.
+Sizes and options are those of the frozen cases, which `test_frozen.py` compares in more detail.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def theirs(name: str, model: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", names())
-def test_they_read_ours_and_we_read_theirs(name: str, tmp_path: Path) -> None:
+def test_folders_are_exchanged_in_both_directions(name: str, tmp_path: Path) -> None:
     kind, case = their_class(name), frozen(name)
     case.model("numpy").save_pretrained(tmp_path / "ours")
     model, about = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
@@ -71,7 +71,7 @@ def test_half_precision(name: str, tmp_path: Path) -> None:
     )
 
 
-def test_every_key_of_theirs_is_on_a_list() -> None:
+def test_every_metadata_key_of_peers_is_listed() -> None:
     for name in ("transformers", "peft", "diffusers"):
         pytest.importorskip(name)
     spec = importlib.util.spec_from_file_location(

@@ -1,4 +1,4 @@
-"""Decoders with a cache: parts of a text give what the whole gives, in every kind of cache."""
+"""Decoders with a cache: a text in parts gives the results of the whole, for every kind of cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_close(got: Any, expected: Any) -> None:
 
 
 def address(x: Any) -> int:
-    """Where the values are, below all levels."""
+    """The address of the values, below all levels."""
     inner = x.primitive
     while not isinstance(inner, np.ndarray):
         inner = inner.value
@@ -41,7 +41,9 @@ def address(x: Any) -> int:
 @pytest.mark.parametrize("ends", [(13,), (1, 2, 3, 13), (5, 6, 12, 13)])
 @pytest.mark.parametrize("fixed_from", [None, 1])
 @pytest.mark.parametrize("backend", ["numpy", "autodiff(numpy)"])
-def test_parts_are_as_the_whole(name: str, ends: tuple[int, ...], fixed_from: int | None, backend: str) -> None:
+def test_parts_give_the_results_of_the_whole(
+    name: str, ends: tuple[int, ...], fixed_from: int | None, backend: str
+) -> None:
     case = frozen(name)
     model, text = case.model(backend), tokens(case, backend)
     cache, parts, begin = bb.models.Cache(), [], 0
@@ -59,7 +61,7 @@ def test_parts_are_as_the_whole(name: str, ends: tuple[int, ...], fixed_from: in
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("fixed", [False, True])
 def test_padding_changes_nothing(name: str, side: str, fixed: bool) -> None:
-    """Texts of 4 and 7 tokens and 3 more each, in one batch, are as each by itself."""
+    """Texts of 4 and 7 tokens, continued by 3 each, give the same results in one batch as separately."""
     case = frozen(name)
     model, ids = case.model("numpy"), case.inputs["input_ids"]
     lengths, most = (4, 7), 7
@@ -75,7 +77,7 @@ def test_padding_changes_nothing(name: str, side: str, fixed: bool) -> None:
     for row, n in enumerate(lengths):
         alone = model(bb.asarray(ids[row : row + 1, : n + 3], backend="numpy"))
         place = slice(most - n, most) if side == "left" else slice(0, n)
-        if name != "qwen2" or side == "left":  # a window counts padding on the right as steps
+        if name != "qwen2" or side == "left":  # a sliding window counts padding on the right
             assert_close(bb.concat([first[row, place], *(x[row] for x in rest)]), alone[0])
         else:
             assert_close(first[row, place], alone[0, :n])
@@ -93,7 +95,7 @@ def test_padding_in_parts() -> None:
 
 
 def test_padding_that_begins_later() -> None:
-    """A mask after steps that had none: those were all tokens."""
+    """A mask after steps without one, which had no padding."""
     case = frozen("gpt2")
     model, text = case.model("numpy"), tokens(case, "numpy")[:1, :6]
     whole, cache = model(text), bb.models.Cache()
@@ -111,13 +113,13 @@ def test_one_text_without_a_batch() -> None:
     assert_close(bb.concat([model(text[:5], cache=cache), model(text[5:], cache=cache)]), whole)
 
 
-def test_the_last_logits() -> None:
+def test_logits_to_keep() -> None:
     case = frozen("gpt2")
     model, text = case.model("numpy"), tokens(case, "numpy")
     assert_close(model(text, logits_to_keep=1), model(text)[:, -1:])
 
 
-def test_buffers_grow_and_are_written_over() -> None:
+def test_buffers_grow_and_are_updated_in_place() -> None:
     case = frozen("llama")
     model, text, cache = case.model("numpy"), tokens(case, "numpy"), bb.models.Cache(capacity=3)
     places = set()
@@ -129,7 +131,7 @@ def test_buffers_grow_and_are_written_over() -> None:
 
 
 def test_gradients_flow_through_a_cache() -> None:
-    """Where derivatives are recorded, nothing is written over."""
+    """While gradients are tracked, buffers are not overwritten."""
     case = frozen("llama")
     model, text, cache = case.model(), tokens(case), bb.models.Cache()
     expected = model(text)[:, 5:].sum().backward()
@@ -140,10 +142,10 @@ def test_gradients_flow_through_a_cache() -> None:
         assert np.abs(a - b).max() < 1e-5 * max(1.0, np.abs(b).max()), path
 
 
-def test_what_a_graph_has_is_not_written_over() -> None:
+def test_buffers_in_a_graph_are_not_overwritten() -> None:
     case = frozen("llama")
     model, text = case.model(), tokens(case)
-    model.freeze().require_grad("model.layers.0.self_attn.q_proj.weight")  # its graph has keys that are not tracked
+    model.freeze().require_grad("model.layers.0.self_attn.q_proj.weight")  # its graph refers to untracked keys
 
     def gradient(writes: bool) -> Any:
         cache = bb.models.Cache()
@@ -161,7 +163,7 @@ def test_what_a_graph_has_is_not_written_over() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_copies_go_on_by_themselves(copied: Any) -> None:
+def test_copies_are_independent(copied: Any) -> None:
     case = frozen("llama")
     model, text, cache = case.model("numpy"), tokens(case, "numpy"), bb.models.Cache()
     whole = model(text)
@@ -195,7 +197,7 @@ def test_a_replayed_step_writes_in_place(spec: str) -> None:
     assert places[4] == places[5] == places[9]
 
 
-def test_a_buffer_that_somebody_holds_is_copied() -> None:
+def test_a_referenced_buffer_is_copied() -> None:
     case = frozen("llama")
     model, text = case.model("capture(numpy)"), tokens(case, "capture(numpy)")
     cache = bb.models.Cache()
@@ -212,7 +214,7 @@ def test_a_buffer_that_somebody_holds_is_copied() -> None:
 
 @pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)", "capture(numpy)"])
 def test_examples_of_vmap_write_in_place(spec: str) -> None:
-    """Each example has its own cache, whose first step makes the buffers."""
+    """Each example has its own cache, allocated in the first step."""
     case = frozen("llama")
     model, text = case.model(spec), tokens(case, spec)
     places: list[list[int]] = []
@@ -231,7 +233,7 @@ def test_examples_of_vmap_write_in_place(spec: str) -> None:
 
 @pytest.mark.parametrize("of_each", [True, False])
 def test_gradients_of_examples_with_caches(of_each: bool) -> None:
-    """Of each example, and of all together: nothing that a graph has is written over."""
+    """Per example and in total: buffers in a graph are not overwritten."""
     case = frozen("llama")
     model, text = case.model("autodiff(numpy)"), tokens(case, "autodiff(numpy)")[:, :6]
 
@@ -250,7 +252,7 @@ def test_gradients_of_examples_with_caches(of_each: bool) -> None:
         assert error < 1e-5 * max(1.0, np.abs(x.numpy()).max()), path
 
 
-def test_texts_taken_and_steps_taken_back() -> None:
+def test_selecting_texts_and_undoing_steps() -> None:
     case = frozen("llama")
     model, text, cache = case.model("numpy"), tokens(case, "numpy"), bb.models.Cache()
     model(text[:, :5], cache=cache)
@@ -284,7 +286,7 @@ def test_misuse() -> None:
         model(text[:, :2], cache=cache)
     with pytest.raises(ShapeError, match="begin with an empty Cache"):
         model(text[:1, :1], cache=cache)
-    assert cache.length == 13  # what was refused is not in it
+    assert cache.length == 13  # refused tokens were not added
     full = bb.models.Cache(length=cache.length, capacity=13, keys=_cut(cache.keys), values=_cut(cache.values)).fixed()
     with pytest.raises(OutOfRangeError, match="index_copy"):
         model(text[:, :1], cache=full)
@@ -294,8 +296,8 @@ def _cut(buffers: list[Any]) -> list[Any]:
     return [x[..., :13, :] for x in buffers]
 
 
-def test_a_replayed_step_without_room_leaves_the_cache() -> None:
-    """The error comes from the first layer's write; more room, and the steps go on where they were."""
+def test_a_replayed_step_beyond_the_capacity_keeps_the_cache() -> None:
+    """The first layer's write raises the error; with more capacity the steps continue."""
     case = frozen("llama")
     model, text = case.model("capture(numpy)"), tokens(case, "capture(numpy)")
     whole, cache = model(text), bb.models.Cache()

@@ -1,4 +1,4 @@
-"""Models against transformers and diffusers: their results and gradients, frozen by `tools/freeze_models.py`."""
+"""Models compared with results and gradients of transformers and diffusers, frozen by `tools/freeze_models.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.models.frozen import FILE, distance, frozen, names
 import backburn as bb
 from backburn.models.pretrained import ARCHITECTURES
 
-#: The largest difference, relative to the largest element; measured: 1.1e-6 of results, 1.6e-6 of gradients.
+#: The largest difference, relative to the largest element; measured: 1.1e-6 for results, 1.6e-6 for gradients.
 CLOSE = 3e-6
 
 
@@ -42,7 +42,7 @@ def test_gradients(name: str) -> None:
     wanted = dict(expected.named_parameters())
     scale = max(float(np.abs(x).max()) for x in case.grads.values())
     for path, x in model.named_parameters():
-        unused = name == "bert" and "pooler" in path  # features alone do not need it
+        unused = name == "bert" and "pooler" in path  # features do not depend on it
         got = np.zeros(x.shape, np.float32) if unused else x.grad(grads).numpy()
         assert np.abs(got - wanted[path].numpy()).max() < CLOSE * scale, path
 
@@ -63,10 +63,10 @@ def test_shapes_without_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_each_example_by_itself(name: str) -> None:
+def test_vmap_over_examples(name: str) -> None:
     case = frozen(name)
     model = case.model()
-    if name.startswith(("unet", "vit", "resnet")):  # convolutions take batches
+    if name.startswith(("unet", "vit", "resnet")):  # convolutions need a batch axis
         got = bb.vmap(lambda *given: model(*(x[None] for x in given))[0])(*case.given())
     else:
         got = bb.vmap(model)(*case.given())
@@ -85,7 +85,7 @@ def test_recorded_calls(name: str) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_training_with_dropout(name: str) -> None:
-    """A step of training lowers the loss of the batch, and leaves buffers and tied weights as they are."""
+    """Training lowers the loss of the batch and keeps weights tied."""
     case = frozen(name)
     model = case.model().train()
     optimizer, first, last = bb.optim.Adam(0.003), 0.0, 0.0

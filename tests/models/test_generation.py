@@ -1,4 +1,4 @@
-"""Generation: the tokens that a loop without a cache finds, for batches, seeds and backends; and bad options."""
+"""Generation: the same tokens as without a cache, for batches, seeds and backends; and bad options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def without_cache(model: Any, prompt: list[int], count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_batch_gives_what_each_text_gives_alone(name: str) -> None:
+def test_a_batch_gives_the_tokens_of_each_text_alone(name: str) -> None:
     model = frozen(name).model("numpy")
     expected = [without_cache(model, prompt, 6) for prompt in PROMPTS]
     assert generate(model, PROMPTS, 6, stop_tokens=NONE) == expected
@@ -42,7 +42,7 @@ def test_a_batch_gives_what_each_text_gives_alone(name: str) -> None:
     "options", [{}, {"temperature": 1.0, "seed": 7}, {"temperature": 0.7, "top_p": 0.9, "seed": 1}]
 )
 def test_backends_choose_the_same_tokens(options: dict[str, Any]) -> None:
-    """Also where the steps are recorded, and the room of the cache is exhausted twice."""
+    """Also if steps are recorded, and if the cache's capacity is exhausted twice."""
     found = {}
     for spec in ("numpy", "autodiff(numpy)", "capture(numpy)", "autodiff(capture(numpy))"):
         model = frozen("llama").model(spec)
@@ -50,7 +50,7 @@ def test_backends_choose_the_same_tokens(options: dict[str, Any]) -> None:
     assert [*found.values()] == [found["numpy"]] * 4
 
 
-def test_room_grows_and_prompts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_grows_and_prompts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     model = frozen("qwen2").model("numpy")
     expected = generate(model, PROMPTS, 20, stop_tokens=NONE)
     monkeypatch.setattr(module, "ROOM", 2)
@@ -59,7 +59,7 @@ def test_room_grows_and_prompts_are_read_in_parts(monkeypatch: pytest.MonkeyPatc
         assert generate(model.to(spec), PROMPTS, 20, stop_tokens=NONE) == expected
 
 
-def test_texts_end_by_themselves() -> None:
+def test_texts_end_at_stop_tokens() -> None:
     model = frozen("llama").model("numpy")
     whole = generate(model, PROMPTS, 8, stop_tokens=NONE)
     stop = whole[1][3]
@@ -72,7 +72,7 @@ def test_texts_end_by_themselves() -> None:
     assert generate(model, PROMPTS, 8) == expected
 
 
-def test_one_prompt_gives_numbers() -> None:
+def test_one_prompt_gives_one_list() -> None:
     model = frozen("llama").model("numpy")
     text = generate(model, PROMPTS[0], 4, stop_tokens=NONE)
     assert [*stream(model, bb.asarray(PROMPTS[0]), 4, stop_tokens=NONE)] == text
@@ -115,7 +115,7 @@ def test_against_transformers() -> None:
 
 
 def probabilities(logits: Any, sampling: Sampling, earlier: Any = ()) -> Any:
-    """The distribution by its definition."""
+    """The distribution from its definition."""
     z = np.array(logits, float)
     for token in {*earlier}:
         z[token] = z[token] / sampling.repetition_penalty if z[token] > 0 else z[token] * sampling.repetition_penalty
@@ -141,7 +141,7 @@ def probabilities(logits: Any, sampling: Sampling, earlier: Any = ()) -> Any:
 @pytest.mark.slow
 @given(st.integers(0, 1000), st.sampled_from([0, 1, 3, 50]), st.sampled_from([0.05, 0.5, 0.93, 1.0]),
        st.sampled_from([0.0, 0.1, 1.0]), st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([1.0, 1.5]))  # fmt: skip
-def test_tokens_are_as_likely_as_defined(
+def test_tokens_are_drawn_from_the_distribution(
     seed: int, top_k: int, top_p: float, min_p: float, temperature: float, penalty: float
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -187,18 +187,18 @@ def test_options_out_of_range(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("prompts", [[], [[]], [[1], []], [[1], 2], ["text"], "text", [1.5], [[True]]])
-def test_prompts_that_are_none(prompts: Any) -> None:
+def test_invalid_prompts_are_refused(prompts: Any) -> None:
     with pytest.raises(ArgumentError, match="generate: "):
         generate(frozen("llama").model("numpy"), prompts, 3)
 
 
-def test_models_that_do_not_go_on_with_texts() -> None:
+def test_models_without_a_cache_are_refused() -> None:
     for model in (frozen("bert").model("numpy"), nn.Linear(2, 2), None):
         with pytest.raises(ArgumentError, match=f"a {type(model).__name__} takes no cache"):
             stream(model, [1, 2], 3)  # type: ignore[arg-type, unused-ignore]
 
 
-def test_tokens_and_steps_that_there_are_not() -> None:
+def test_tokens_and_positions_out_of_range_are_refused() -> None:
     model = frozen("gpt2").model("numpy")
     vocabulary, positions = model.config.vocab_size, model.config.n_positions
     for token in (-1, vocabulary):

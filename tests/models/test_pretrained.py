@@ -1,4 +1,4 @@
-"""Folders of models: written and read again, and refused where they are damaged or not supported."""
+"""Folders of models: round trips, and errors for damaged and unsupported ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from backburn.errors import ArgumentError, BackburnError, ConfigError, FileForma
 
 
 def folder_of(name: str, path: Path, **changes: Any) -> Path:
-    """A folder with a frozen model, and keys of its configuration changed; None takes one out."""
+    """A folder with a frozen model and changed keys of its configuration; None removes a key."""
     frozen(name).model("numpy").save_pretrained(path)
     about = json.loads((path / "config.json").read_text()) | changes
     about = {key: x for key, x in about.items() if key not in changes or x is not None}
@@ -45,7 +45,7 @@ def test_round_trip(name: str, tmp_path: Path) -> None:
         assert key not in case.config or written[key] == case.config[key]
 
 
-def test_names_and_layout_are_those_of_the_file(tmp_path: Path) -> None:
+def test_saved_names_and_shapes_are_those_of_the_published_file(tmp_path: Path) -> None:
     for name in names():
         frozen(name).model("numpy").save_pretrained(tmp_path / name)
         (file,) = (tmp_path / name).glob("*.safetensors")
@@ -95,7 +95,7 @@ def test_memory_is_the_model_and_one_tensor(tmp_path: Path) -> None:
     assert peak < 1.2 * size + 4 * 2000 * 256
 
 
-def test_the_class_reads_its_own(tmp_path: Path) -> None:
+def test_a_class_reads_only_its_architecture(tmp_path: Path) -> None:
     folder_of("gpt2", tmp_path)
     assert isinstance(bb.models.GPT2.from_pretrained(tmp_path), bb.models.GPT2)
     with pytest.raises(ConfigError, match=r"no model has the architecture .* Known: GemmaForCausalLM"):
@@ -105,7 +105,7 @@ def test_the_class_reads_its_own(tmp_path: Path) -> None:
     assert isinstance(bb.models.from_pretrained(tmp_path), bb.models.GPT2)
 
 
-def test_a_class_of_ones_own(tmp_path: Path) -> None:
+def test_subclasses_of_models(tmp_path: Path) -> None:
     class Mine(bb.models.GPT2):
         pass
 
@@ -118,7 +118,7 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "qwen2"])
 def test_names_and_rows_of_gguf(name: str, tmp_path: Path) -> None:
-    """A file as llama.cpp's converter writes it, which puts the halves of Llama's heads beside each other."""
+    """A file as written by llama.cpp's converter, which interleaves the halves of Llama's heads."""
     model = frozen(name).model("numpy")
     heads = {"q_proj": model.config.num_attention_heads, "k_proj": model.config.num_key_value_heads}
     words = {
@@ -160,14 +160,14 @@ def described(values: dict[str, Any], kind: str = "llama") -> dict[str, bytes]:
 
 
 def llama_file(path: Path, values: dict[str, bytes]) -> tuple[Any, Path]:
-    """A model and a GGUF file with nothing but its norm."""
+    """A model, and a GGUF file with only its norm."""
     model = frozen("llama").model("numpy")
     weight = np.ones(model.config.hidden_size, "<f4")
     path.write_bytes(gguf_bytes({"output_norm.weight": GGUFTensor(0, weight.shape, weight.tobytes())}, values, 32))
     return model, path
 
 
-def test_metadata_of_gguf_that_agree(tmp_path: Path) -> None:
+def test_matching_metadata_of_gguf(tmp_path: Path) -> None:
     config = frozen("llama").model("numpy").config
     values = {
         "embedding_length": config.hidden_size, "block_count": config.num_hidden_layers, "context_length": 77,
@@ -179,7 +179,7 @@ def test_metadata_of_gguf_that_agree(tmp_path: Path) -> None:
         "tokenizer.ggml.tokens": struct.pack("<IIQ", 9, 8, 0),
     }
     model, path = llama_file(tmp_path / "x.gguf", described(values) | more)
-    with pytest.raises(ArgumentError, match="missing"):  # and not a difference of the models
+    with pytest.raises(ArgumentError, match="missing"):  # not an error about metadata
         bb.io.load_weights(model, path)
 
 
@@ -198,7 +198,7 @@ def test_metadata_of_gguf_that_agree(tmp_path: Path) -> None:
         ("attention.causal", False, "attention.causal is False, which is not supported"),
     ],
 )
-def test_metadata_of_gguf_that_say_another_model(key: str, value: Any, words: str, tmp_path: Path) -> None:
+def test_metadata_of_gguf_that_describe_another_model(key: str, value: Any, words: str, tmp_path: Path) -> None:
     model, path = llama_file(tmp_path / "x.gguf", described({key: value}))
     with pytest.raises(ConfigError, match=rf"x\.gguf: its metadata describe another model: .*{words}"):
         bb.io.load_weights(model, path)
@@ -223,7 +223,7 @@ def test_gguf_of_gemma_is_refused() -> None:
         bb.io.load_weights(frozen("llama").model("numpy"), {"blk.0.ssm_in.weight": np.ones(4)})
 
 
-def test_types_of_layers_are_windows() -> None:
+def test_layer_types_choose_sliding_windows() -> None:
     case = frozen("qwen2")
     types = ["full_attention", "sliding_attention"]
     result = case.model("numpy", layer_types=types, max_window_layers=9)(*case.given("numpy"))
@@ -231,7 +231,7 @@ def test_types_of_layers_are_windows() -> None:
 
 
 def test_names_of_older_files() -> None:
-    """GPT-2 without a prefix and with masks, BERT with gamma and beta, and U-Nets with other names of attention."""
+    """GPT-2 without a prefix and with masks, BERT with gamma and beta, and U-Nets with older names of attention."""
     case = frozen("gpt2")
     older = {name.removeprefix("transformer."): x for name, x in case.weights.items()}
     older |= {"h.0.attn.bias": np.ones((1, 1, 14, 14)), "h.1.attn.masked_bias": np.asarray(-1e4)}
@@ -374,7 +374,7 @@ def test_damaged_files(content: bytes | None, words: str, tmp_path: Path) -> Non
     assert str(folder / "config.json") in str(raised.value)
 
 
-def test_tokens_that_end_a_text_are_those_for_generating(tmp_path: Path) -> None:
+def test_end_tokens_come_from_generation_config(tmp_path: Path) -> None:
     folder = folder_of("llama", tmp_path / "a")
     path = folder / "generation_config.json"
     for stops in ([5, 2], 7):
@@ -397,7 +397,7 @@ def test_tokens_that_end_a_text_are_those_for_generating(tmp_path: Path) -> None
             bb.models.from_pretrained(folder)
 
 
-def test_no_folder(tmp_path: Path) -> None:
+def test_missing_folders_and_single_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent: there is no such folder, and nothing is downloaded"):
         bb.models.from_pretrained(tmp_path / "absent")
     (tmp_path / "model.gguf").write_bytes(b"")
@@ -428,18 +428,18 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_huge_sizes_take_no_memory(tmp_path: Path) -> None:
-    """A configuration that lies is found out before anything is allocated."""
+    """A wrong configuration is detected before allocation."""
     folder = folder_of("llama", tmp_path, hidden_size=1 << 20, vocab_size=1 << 40, head_dim=None)
     with pytest.raises(ShapeError, match=r"embed_tokens\.weight .*has shape"):
         bb.models.from_pretrained(folder, backend="numpy")
 
 
-def test_another_configuration() -> None:
+def test_the_configuration_of_another_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="GPT2: takes a GPT2Config, not LlamaConfig"):
         bb.models.GPT2(bb.models.LlamaConfig())  # type: ignore[arg-type]
 
 
-def test_keys_that_are_no_fields_are_kept() -> None:
+def test_unknown_keys_are_kept() -> None:
     with pytest.warns(MetadataWarning, match="GPT2Config: 'task': not known here, and ignored"):
         config = bb.models.GPT2Config.from_dict({"n_layer": 1, "use_cache": False, "task": {"x": [1]}})
     assert config.extra == {"use_cache": False, "task": {"x": [1]}}
@@ -450,7 +450,7 @@ def test_keys_that_are_no_fields_are_kept() -> None:
 
 @pytest.mark.parametrize(
     ("given", "theta", "scaling"),
-    [  # as transformers 5.24 takes them
+    [  # as transformers 5.24 reads them
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default",
           "rope_theta": 5e5}, "rope_theta": 7e5}, 7e5, {"rope_type": "linear", "factor": 2.0}),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "rope_theta": 3e5}, "rope_theta": 7e5}, 3e5,
@@ -467,7 +467,7 @@ def test_keys_that_are_no_fields_are_kept() -> None:
           "original_max_position_embeddings": 16}),
     ],
 )  # fmt: skip
-def test_where_a_rotation_is_said(given: Any, theta: float, scaling: Any) -> None:
+def test_sources_of_rope_parameters(given: Any, theta: float, scaling: Any) -> None:
     config = bb.models.LlamaConfig.from_dict(given)
     assert (config.rope_theta, config.rope_scaling) == (theta, scaling)
     again = bb.models.LlamaConfig.from_dict(config.to_dict())
@@ -488,12 +488,12 @@ def test_keys_that_change_the_result_are_refused(kind: str, key: str, value: Any
         getattr(bb.models, kind).from_dict({key: value})
 
 
-def test_windows_of_families_that_have_none() -> None:
+def test_sliding_window_is_ignored_by_llama() -> None:
     assert bb.models.LlamaConfig.from_dict({"sliding_window": 4}).sliding_window is None
     assert bb.models.MistralConfig.from_dict({"sliding_window": 4}).sliding_window == 4
 
 
-def test_keys_for_generating_that_are_not_applied(tmp_path: Path) -> None:
+def test_unsupported_keys_of_generation_config_warn(tmp_path: Path) -> None:
     folder = folder_of("llama", tmp_path)
     idle = {"temperature": 0.6, "top_p": 0.9, "do_sample": True, "eos_token_id": [1, 2], "num_beams": 1}
     (folder / "generation_config.json").write_text(json.dumps(idle))
@@ -504,7 +504,7 @@ def test_keys_for_generating_that_are_not_applied(tmp_path: Path) -> None:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    """The same tensors, quantized ones in all their parts."""
+    """Assert that two models have equal tensors and dtypes."""
     mine, theirs = found.state_dict(), expected.state_dict()
     assert mine.keys() == theirs.keys()
     for path, x in theirs.items():
@@ -516,7 +516,7 @@ def assert_same(found: Any, expected: Any) -> None:
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma", "bert", "gpt2", "resnet", "unet"])
 @pytest.mark.parametrize("backend", ["numpy", "autodiff(numpy)"])
 def test_quantized_models_in_folders(name: str, backend: str, tmp_path: Path) -> None:
-    """The bits of a quantized model come back, without a model of floats between."""
+    """A quantized model is restored exactly, without an intermediate float model."""
     case = frozen(name)
     model = bb.nn.quantize_model(case.model(backend), "qint8_symmetric_channel0_float32")
     model.save_pretrained(tmp_path)
@@ -540,8 +540,8 @@ def test_other_quantization_is_refused(method: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gemma"])
-def test_heads_that_were_tied(name: str, tmp_path: Path) -> None:
-    """A head that was quantized is its own; one that was not is the embedding still."""
+def test_tied_heads_of_quantized_models(name: str, tmp_path: Path) -> None:
+    """Quantizing a tied head unties it; otherwise it stays the embedding."""
     case = frozen(name)
     assert case.model("numpy").config.tie_word_embeddings
     whole = bb.nn.quantize_model(case.model("numpy"), "qint8_symmetric_channel0_float32")
@@ -560,8 +560,8 @@ def test_heads_that_were_tied(name: str, tmp_path: Path) -> None:
     {"num_hidden_layers": 5000}, {"num_hidden_layers": 10**400}, {"hidden_size": 2**62}, {"rms_norm_eps": 10**400},
     {"rope_theta": 10**309}, {"rope_scaling": {"rope_type": "linear", "factor": 10**400}}, {"vocab_size": True},
 ])  # fmt: skip
-def test_numbers_that_no_file_has_weights_for(changes: dict[str, Any], tmp_path: Path) -> None:
-    """Layers are counted against the tensors before any is made; integers of 400 digits are not floats."""
+def test_sizes_without_weights_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    """The number of layers is compared with the tensors before allocation; integers of 400 digits are not floats."""
     config = bb.models.LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
                                    num_attention_heads=2)  # fmt: skip
     bb.models.Llama(config).save_pretrained(tmp_path)
@@ -575,7 +575,7 @@ def test_numbers_that_no_file_has_weights_for(changes: dict[str, Any], tmp_path:
     assert not made
 
 
-def test_many_blocks_of_few_bytes_are_not_made(tmp_path: Path) -> None:
+def test_configurations_of_too_many_blocks_are_refused(tmp_path: Path) -> None:
     config = bb.models.UNetConfig(
         block_out_channels=[4, 8], down_block_types=["DownBlock2D"] * 2, up_block_types=["UpBlock2D"] * 2,
         layers_per_block=1, norm_num_groups=2,
@@ -589,7 +589,7 @@ def test_many_blocks_of_few_bytes_are_not_made(tmp_path: Path) -> None:
         bb.models.from_pretrained(tmp_path)
 
 
-def test_a_saved_model_takes_the_tokenizer_along(tmp_path: Path) -> None:
+def test_saving_a_model_copies_its_tokenizer(tmp_path: Path) -> None:
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     config = bb.models.LlamaConfig(
         vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
@@ -614,8 +614,8 @@ def test_a_saved_model_takes_the_tokenizer_along(tmp_path: Path) -> None:
         model.save_pretrained(third)
 
 
-def test_the_rows_of_queries_are_one_array_for_all_layers() -> None:
-    """A small GGUF file may name a hundred thousand of them, each without values."""
+def test_all_layers_share_the_row_order_of_queries() -> None:
+    """A small GGUF file may name a hundred thousand layers without values."""
     model = bb.models.Llama(
         bb.models.LlamaConfig(
             vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
@@ -626,7 +626,7 @@ def test_the_rows_of_queries_are_one_array_for_all_layers() -> None:
     assert one.tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
-def test_tensors_that_the_model_lacks_are_not_turned() -> None:
+def test_tensors_missing_from_the_model_are_not_reordered() -> None:
     source = {"weight": np.ones((1, 2)), "bias": np.ones(1), "other": np.ones(3)}
     report = bb.io.load_weights(
         bb.nn.Linear(2, 1), source, rename=lambda name: (name, np.arange(9)) if name == "other" else name, strict=False

@@ -1,4 +1,4 @@
-"""Chat templates that loop, double and multiply: rendered within a bound, and ordinary ones as jinja2 renders them."""
+"""Chat templates: hostile ones are stopped at a limit, and ordinary ones are rendered as by jinja2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE = "the value|a value of|too many steps|above 10000|an indent of|adds numbe
 
 
 def plain(source: str) -> str:
-    """The text as jinja2's own sandbox renders it."""
+    """The text rendered by jinja2's sandbox."""
     import json
 
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -65,9 +65,9 @@ def plain(source: str) -> str:
         )
     ),
 ])  # fmt: skip
-def test_templates_without_end_are_ended(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before they take memory: a hundred megabytes are a tenth of what the smallest of these would."""
-    monkeypatch.setattr(templates, "STEPS", 20_000)  # tracing makes each slow
+def test_expensive_templates_are_stopped(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They must stop below 100 MiB, a tenth of what the smallest would take."""
+    monkeypatch.setattr(templates, "STEPS", 20_000)  # tracing makes each step slow
     tracemalloc.start()
     try:
         with pytest.raises((ValueError, OverflowError, RecursionError), match=rf"{LARGE}|recursion"):
@@ -77,7 +77,7 @@ def test_templates_without_end_are_ended(source: str, monkeypatch: pytest.Monkey
         tracemalloc.stop()
 
 
-def test_namespaces_in_one_another_have_a_short_text() -> None:
+def test_nested_namespaces_have_a_short_text() -> None:
     source = (
         "{% set a = namespace() %}"
         + "".join(f"{{% set a = namespace(x=a, y=a, n={i}) %}}" for i in range(99))
@@ -103,11 +103,11 @@ def test_namespaces_in_one_another_have_a_short_text() -> None:
     "{% set x %}in {{ bos_token }}{% endset %}{{ x }}{{ bos_token + 'a' }}{{ 'no' if not messages else 'yes' }}{{ range(3)|list }}",  # noqa: E501
     "{{ messages|groupby('role')|map('first')|list }}{{ {'b': 1, 'a': 2}|dictsort }}{{ {'b': 1}|items|list }}{{ [3, 1]|max }}",  # noqa: E501
 ])  # fmt: skip
-def test_ordinary_templates_are_rendered_as_without_a_bound(source: str) -> None:
+def test_ordinary_templates_are_rendered_as_by_jinja2(source: str) -> None:
     assert rendered(source, MESSAGES, True, {"bos_token": "<s>"}) == plain(source)
 
 
-def test_long_chats_have_more_steps() -> None:
+def test_the_limit_grows_with_the_chat() -> None:
     messages = [{"role": ("user", "assistant")[i % 2], "content": "word " * 100} for i in range(1000)]
     source = (
         "{% for m in messages %}{% if loop.index0 == messages|length - 1 %}last{% endif %}"
@@ -122,7 +122,7 @@ def test_long_chats_have_more_steps() -> None:
 
 
 def test_a_chain_of_filters_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not anew for each filter of it, as an optimizer does."""
+    """jinja2's optimizer would compute it again for each filter."""
     names: list[str] = []
     check = templates._check_call
 
@@ -138,7 +138,7 @@ def test_a_chain_of_filters_is_computed_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("form", ["'%9999d'", "'%d' * 150000", "'%d' * 101"])
-def test_formats_of_times_that_are_wide_or_long_are_refused(form: str) -> None:
+def test_wide_and_long_time_formats_are_refused(form: str) -> None:
     with pytest.raises(ValueError, match="the format of a time"):
         rendered("{{ strftime_now(" + form + ") }}", MESSAGES, True, {})
     assert rendered("{{ strftime_now('%d %B %Y %10Y')[:0] }}", MESSAGES, True, {}) == ""

@@ -1,4 +1,4 @@
-"""Tokenizers and chat templates in folders; damaged and hostile ones."""
+"""Tokenizers and chat templates in folders, including damaged and hostile ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEMPLATE = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A tokenizer of bytes, with an end of text and a chat template."""
+    """A byte tokenizer with an end token and a chat template."""
     made = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={}, merges=[]))
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
@@ -55,7 +55,7 @@ def test_texts_and_tokens(folder: Path) -> None:
     assert [*tokenizer.decode_stream(tokenizer.encode("🎉")[:2])] != []
 
 
-def test_bytes_without_a_character_are_as_many_as_there_are(tmp_path: Path) -> None:
+def test_each_invalid_byte_becomes_one_replacement_character(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     words = {"<unk>": 0, "a": 1, **{f"<0x{i:02X}>": 2 + i for i in range(256)}}
     made = tokenizers.Tokenizer(tokenizers.models.BPE(words, [], unk_token="<unk>", byte_fallback=True))
@@ -95,7 +95,7 @@ def test_chats(folder: Path) -> None:
     "{% if pad_token is defined %}pad{% endif %}{{ bos_token }}{{ messages | tojson(indent=1) }}",
     "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
 ])  # fmt: skip
-def test_templates_are_filled_in_as_by_transformers(folder: Path, template: str) -> None:
+def test_templates_are_rendered_as_by_transformers(folder: Path, template: str) -> None:
     transformers = pytest.importorskip("transformers")
     (folder / "chat_template.jinja").write_text(template)
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token="<end>")
@@ -123,7 +123,7 @@ def configured(folder: Path, **keys: Any) -> Path:
     return folder
 
 
-def test_keys_of_the_configuration_without_an_effect(folder: Path) -> None:
+def test_ignored_keys_of_the_configuration(folder: Path) -> None:
     keys = {
         "tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "clean_up_tokenization_spaces": True,
         "model_max_length": 3, "padding_side": "left", "image_token": "<image>", "add_prefix_space": False,
@@ -142,12 +142,12 @@ def test_keys_of_the_configuration_without_an_effect(folder: Path) -> None:
         ({"added_tokens_decoder": {"300": {"content": "<c>"}}}, "the tokens '<c>' are named"),
     ],
 )
-def test_keys_of_the_configuration_that_differ(keys: dict[str, Any], words: str, folder: Path) -> None:
+def test_keys_that_contradict_tokenizer_json_warn(keys: dict[str, Any], words: str, folder: Path) -> None:
     with pytest.warns(MetadataWarning, match=words):
         Tokenizer(configured(folder, **keys))
 
 
-def test_lower_case_that_the_files_disagree_about(folder: Path) -> None:
+def test_contradictory_lower_case_warns(folder: Path) -> None:
     made = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
     made.save(str(folder / "tokenizer.json"))
@@ -155,7 +155,7 @@ def test_lower_case_that_the_files_disagree_about(folder: Path) -> None:
         Tokenizer(configured(folder, do_lower_case=True, tokenize_chinese_chars=True))
 
 
-def test_special_tokens_are_split_where_the_configuration_says_so(folder: Path) -> None:
+def test_split_special_tokens(folder: Path) -> None:
     assert Tokenizer(folder).encode("<end>") == [0]
     assert Tokenizer(configured(folder, split_special_tokens=True)).encode("<end>") != [0]
 
@@ -185,8 +185,8 @@ def saved(folder: Path) -> dict[str, Any]:
     return tree
 
 
-def test_failures_of_the_package_are_errors_of_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its panics are not an ``Exception``; an interrupt stays one."""
+def test_failures_of_the_tokenizers_package_are_backburn_errors(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its panics are not an ``Exception``; a keyboard interrupt is passed on."""
 
     class Panic(BaseException):
         pass
@@ -213,7 +213,7 @@ def test_failures_of_the_package_are_errors_of_ours(folder: Path, monkeypatch: p
             call()
 
 
-def test_texts_and_tokens_that_there_are_not(folder: Path) -> None:
+def test_invalid_texts_and_tokens_are_refused(folder: Path) -> None:
     tokenizer = Tokenizer(folder)
     with pytest.raises(ArgumentError, match="half of a surrogate pair, at character 2"):
         tokenizer.encode("ab\ud800")
@@ -223,7 +223,7 @@ def test_texts_and_tokens_that_there_are_not(folder: Path) -> None:
     assert tokenizer.decode([2**32 - 1]) == ""
 
 
-def test_tokens_without_a_text_are_not_decoded_again_and_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streaming_decodes_only_recent_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Tokenizer(folder)
     decode = tokenizer.decode
     lengths: list[int] = []
@@ -239,8 +239,8 @@ def test_tokens_without_a_text_are_not_decoded_again_and_again(folder: Path, mon
     assert max(lengths) < 200
 
 
-def test_files_do_not_decide_how_long_texts_are(folder: Path) -> None:
-    """As in transformers; a length of 2**40 would end the process."""
+def test_padding_and_truncation_of_files_are_ignored(folder: Path) -> None:
+    """As in transformers; padding to 2**40 tokens would end the process."""
     tokens = Tokenizer(folder).encode("hello")
     padding = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<end>"}
     truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
@@ -273,15 +273,15 @@ def around(single: list[Any], count: int = 1) -> dict[str, Any]:
     ({"model": {"type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "#", "vocab": {"?": 0},
                 "max_input_chars_per_word": 9999}}, "max_input_chars_per_word"),
 ])  # fmt: skip
-def test_no_tokenizer_stretches_texts_without_end(keys: dict[str, Any], words: str, folder: Path) -> None:
-    """Forty doublings of a letter end the process for want of memory."""
+def test_tokenizers_that_expand_texts_too_much_are_refused(keys: dict[str, Any], words: str, folder: Path) -> None:
+    """Doubling a letter forty times would exhaust memory."""
     (folder / "tokenizer.json").write_text(json.dumps({**saved(folder), **keys}))
     with pytest.raises(FileFormatError, match=words):
         Tokenizer(folder)
 
 
-def test_tokenizers_of_all_kinds_are_read(tmp_path: Path) -> None:
-    """With as much growth as those that are published have."""
+def test_tokenizers_with_usual_parts_are_read(tmp_path: Path) -> None:
+    """With parts that expand texts as much as published tokenizers do."""
     from tokenizers import decoders, normalizers, pre_tokenizers, processors
 
     parts = [
@@ -345,7 +345,7 @@ def test_absent_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch
         Tokenizer(folder)
 
 
-def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_generate_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config: dict[str, Any] = {"vocab_size": 257, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
               "num_attention_heads": 2}  # fmt: skip
     bb.random.seed(0)

@@ -1,4 +1,4 @@
-"""Published models in use: quantized, with adapters, calibrated, recorded as a step of training."""
+"""Uses of published models: quantization, adapters, calibration, recorded training steps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_gptq() -> None:
     assert len(kinds(found, QuantizedLinear)) == 2 * len(PROJECTIONS)
 
 
-def test_adapters_are_trained_alone() -> None:
+def test_only_adapters_are_trained() -> None:
     case = frozen("llama")
     base = bb.nn.quantize_model(case.model(), "qint8_symmetric_channel0_float32", pattern="*_proj")
     model = bb.nn.add_adapters(base, rank=2, pattern="*_proj").train()
@@ -97,8 +97,8 @@ def test_a_quantized_decoder_with_a_cache(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma", "gpt2", "bert_masked", "vit"])
-def test_models_begin_as_published(name: str) -> None:
-    """Matrices with the deviation of the configuration, biases and rows for padding 0, and ties kept."""
+def test_models_are_initialized_as_published(name: str) -> None:
+    """Matrices have the configured deviation, biases and padding rows are 0, and ties are kept."""
     case = frozen(name)
     kind, config = ARCHITECTURES[case.config["architectures"][0]]
     model: Any = kind(config.from_dict(case.config))

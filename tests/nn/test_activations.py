@@ -32,7 +32,7 @@ def test_softplus_above_a_threshold(torch: Any, beta: float, threshold: float) -
     agrees(
         nn.Softplus(beta, threshold), lambda _, x: torch.nn.functional.softplus(x, beta=beta, threshold=threshold), x
     )
-    assert nn.Softplus()(bb.asarray([25.0], dtype="float64")).item() > 25.0  # exact without one
+    assert nn.Softplus()(bb.asarray([25.0], dtype="float64")).item() > 25.0  # exact without a threshold
     with pytest.raises(ArgumentError, match="Softplus: threshold is a number"):
         ANY.Softplus(1.0, "x")
 
@@ -64,7 +64,7 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 
 
 def test_gumbel_softmax_draws_categories() -> None:
-    """Draws have the probabilities of the softmax, whatever the temperature; a low one leaves single ones."""
+    """Draws have the softmax probabilities at every temperature; at a low one they are nearly one-hot."""
     bb.random.seed(0)
     logits = np.array([0.0, 1.0, -1.0])
     x = bb.asarray(np.tile(logits, (20_000, 1)))

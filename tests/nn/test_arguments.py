@@ -1,4 +1,4 @@
-"""Arguments of layers: the layer's name stands in each refusal."""
+"""Arguments of layers: every refusal names the layer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.helpers.against_torch import normal
 import backburn as bb
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 
-nn: Any = bb.nn  # to which is given what checkers of types would refuse
+nn: Any = bb.nn  # Any, since type checkers would refuse the arguments below
 optim: Any = bb.optim
 
 
-def test_a_layer_trains_after_dropout_and_keeps_its_parameters() -> None:
+def test_an_encoder_layer_names_its_parameters_and_all_have_gradients() -> None:
     layer = nn.TransformerEncoderLayer(8, 2)
     paths = [path for path, _ in layer.named_parameters()]
     assert paths[:2] == ["self_attn.q_proj.weight", "self_attn.q_proj.bias"]
@@ -37,8 +37,8 @@ class Deep(bb.nn.Module):
         return x
 
 
-def test_an_error_deep_inside_tells_its_place() -> None:
-    """Errors tell the path from the outermost module, once; the outermost needs none."""
+def test_an_error_in_a_nested_module_names_its_path() -> None:
+    """Errors name the path from the outermost module, once, unless they are raised by that module itself."""
     for model, place in (
         (Deep(), "In 'layers.1.1' (Linear) of this Deep."),
         (nn.Sequential(nn.ReLU(), Deep()), "In '1.layers.1.1' (Linear) of this Sequential."),
@@ -53,7 +53,7 @@ def test_an_error_deep_inside_tells_its_place() -> None:
 
 
 def test_sizes_may_be_integers_of_numpy() -> None:
-    """Products and maxima of NumPy are integers of NumPy."""
+    """NumPy's products and maxima are NumPy integers."""
     three: Any = np.int64(3)
     assert nn.Linear(2 * three, three).weight.shape == (3, 6)
     assert repr(nn.LSTM(three, three)) == repr(nn.LSTM(3, 3))
@@ -151,7 +151,7 @@ def test_what_is_refused(call: Any, error: type[Exception], words: str) -> None:
         (lambda: nn.LayerNorm(()), r"LayerNorm: normalized_shape has the length of one axis or more, not ()"),
     ],
 )
-def test_what_is_no_option_is_refused(make: Callable[[], Any], words: str) -> None:
+def test_invalid_options_are_refused(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         make()
     assert words in str(caught.value)
@@ -170,14 +170,14 @@ def test_what_is_no_option_is_refused(make: Callable[[], Any], words: str) -> No
     ],
     ids=lambda layer: type(layer).__name__,
 )  # fmt: skip
-def test_what_is_no_tensor_is_refused_by_the_layers_name(layer: Any) -> None:
+def test_inputs_that_are_not_tensors_are_refused_with_the_layers_name(layer: Any) -> None:
     for given in (np.ones((2, 3, 3), np.float32), [[1.0]], None):
         with pytest.raises(DTypeError) as caught:
             layer(given)
         assert str(caught.value).startswith(f"{type(layer).__name__}: ")
 
 
-def test_what_a_base_class_finds_wrong_is_told_by_the_layers_name() -> None:
+def test_errors_of_a_base_class_name_the_layer() -> None:
     with pytest.raises(ShapeError, match=r"^Conv2d: axis 1 of the input has 2 channels"):
         nn.Conv2d(3, 4, 3)(bb.ones((1, 2, 5, 5)))
     with pytest.raises(ShapeError, match=r"^MaxPool1d: a window that reaches over 3 elements does not fit"):
@@ -208,13 +208,13 @@ def test_what_a_base_class_finds_wrong_is_told_by_the_layers_name() -> None:
         ),
     ],
 )
-def test_first_values_modes_and_rates_that_are_none_are_refused(make: Callable[[], Any], words: str) -> None:
+def test_invalid_initializers_modes_and_rates_are_refused(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         make()
     assert words in str(caught.value)
 
 
-def test_states_and_labels_that_are_none_are_refused() -> None:
+def test_invalid_states_and_labels_are_refused() -> None:
     x, state = bb.ones((5, 2, 3)), bb.zeros((1, 2, 4))
     for given in ((state,), (state, state, state), 3, "xy"):
         with pytest.raises((ArgumentError, DTypeError), match=r"^LSTM: (the initial states are a pair|takes a tensor)"):
@@ -236,7 +236,7 @@ def test_states_and_labels_that_are_none_are_refused() -> None:
                 loss(bb.ones((2, 3)), bb.asarray([0, 1]), ignore_index=label)
 
 
-def test_arrays_and_numbers_in_the_place_of_a_tensor_are_refused() -> None:
+def test_replacing_a_tensor_by_an_array_or_a_number_is_refused() -> None:
     """They would no longer be part of the state."""
     layer, norm = nn.Linear(2, 3), nn.BatchNorm(3)
     weight = layer.weight
@@ -251,6 +251,6 @@ def test_arrays_and_numbers_in_the_place_of_a_tensor_are_refused() -> None:
     layer.weight = bb.asarray(np.ones((2, 3))).require_grad()
     layer.bias = None
     assert list(layer.state_dict()) == ["weight"]
-    layer.weight = nn.Linear(2, 3)  # a module may take the place of a tensor, and what it has is state
-    layer.factor = np.ones(3)  # where no tensor was, an array is a constant
+    layer.weight = nn.Linear(2, 3)  # a module may replace a tensor, and its tensors are state
+    layer.factor = np.ones(3)  # an array that replaces no tensor is a constant
     assert list(layer.state_dict()) == ["weight.weight", "weight.bias"]

@@ -1,4 +1,4 @@
-"""Attention with groups of heads, masks, positions and a cache, and the layers of transformers, against torch."""
+"""Attention with grouped heads, masks, positions and a cache, and transformer layers, against torch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ANY: Any = nn
 
 
 def in_float64(model: Any) -> Any:
-    """Return the model in float64, with biases and scales that are not the first ones."""
+    """Return the model in float64, with biases and scales other than the initial ones."""
     model = model.astype("float64")
     model.load_state_dict({path: x.numpy() + 0.1 * normal(*x.shape) for path, x in model.state_dict().items()})
     return model
 
 
 def attend(p: Any, place: str, heads: int, groups: int, query: Any, memory: Any, **options: Any) -> Any:
-    """Attention of torch's with the parameters of ``place``."""
+    """Return torch's attention with the parameters whose names begin with ``place``."""
     from torch.nn.functional import scaled_dot_product_attention
 
     def split(part: str, x: Any, count: int) -> Any:
@@ -41,7 +41,7 @@ def attend(p: Any, place: str, heads: int, groups: int, query: Any, memory: Any,
 
 @pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (6, 1)])
 @pytest.mark.parametrize("causal", [False, True])
-def test_heads_of_keys_that_serve_several(torch: Any, heads: int, groups: int, causal: bool) -> None:
+def test_several_query_heads_share_a_key_head(torch: Any, heads: int, groups: int, causal: bool) -> None:
     model = in_float64(nn.MultiheadAttention(12, heads, num_kv_heads=groups))
     assert model.k_proj.weight.shape == model.v_proj.weight.shape == (12 // heads * groups, 12)
     agrees(
@@ -52,7 +52,7 @@ def test_heads_of_keys_that_serve_several(torch: Any, heads: int, groups: int, c
 
 
 @pytest.mark.parametrize("options", [{}, {"kdim": 24, "vdim": 8}])
-def test_attention_begins_as_torchs(torch: Any, options: Any) -> None:
+def test_initial_values_of_attention_are_torchs(torch: Any, options: Any) -> None:
     bb.random.seed(0)
     ours, theirs = nn.MultiheadAttention(32, 4, **options), torch.nn.MultiheadAttention(32, 4, **options)
     for name, x in theirs.state_dict().items():
@@ -66,7 +66,7 @@ def test_attention_begins_as_torchs(torch: Any, options: Any) -> None:
 
 
 def lambda_of(model: Any, call: Any) -> Any:
-    """``model``, called in another way."""
+    """Return a copy of ``model`` whose ``forward`` is ``call``."""
 
     class Called(bb.nn.Module):
         def __init__(self) -> None:
@@ -95,7 +95,7 @@ def test_a_mask_for_each_head_of_the_queries(torch: Any) -> None:
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("base", [10000.0, 50.0])
 def test_rotary_by_complex_numbers(torch: Any, interleaved: bool, base: float) -> None:
-    """A pair of features is a complex number, which is multiplied by one of length 1."""
+    """A pair of features is a complex number, multiplied by one of modulus 1."""
     x = normal(2, 3, 5, 8)
     for positions in (None, np.array([4, 0, 7, 7, 100]), normal(2, 1, 5) * 10):
 
@@ -111,7 +111,7 @@ def test_rotary_by_complex_numbers(torch: Any, interleaved: bool, base: float) -
         agrees(lambda y, given=given: nn.RotaryEmbedding(base, interleaved)(y, given), theirs, x)
 
 
-def test_products_of_turned_vectors_tell_distances_alone() -> None:
+def test_products_of_rotated_vectors_depend_on_distances_only() -> None:
     q, k = (bb.asarray(normal(1, 6)) for _ in range(2))
     turn = nn.functional.rotary
     near = turn(q, bb.asarray([3])) @ turn(k, bb.asarray([1])).mT
@@ -119,7 +119,7 @@ def test_products_of_turned_vectors_tell_distances_alone() -> None:
     np.testing.assert_allclose(near.numpy(), far.numpy(), rtol=1e-9)
 
 
-def test_dtypes_of_turned_vectors() -> None:
+def test_dtypes_of_rotated_vectors() -> None:
     x = normal(40, 4)
     exact = nn.functional.rotary(bb.asarray(x)).numpy()
     for dtype, error in (("float32", 1e-5), ("float16", 4e-3), ("bfloat16", 3e-2)):
@@ -159,12 +159,12 @@ def test_what_attention_refuses(call: Any, error: type[Exception], words: str) -
         call(bb.ones((5, 4)))
 
 
-# ---- one step after the other ----
+# ---- step by step ----
 
 
 @pytest.mark.parametrize("parts", [(1, 1, 1, 1, 1, 1), (3, 1, 2), (6,), (2, 4)])
 @pytest.mark.parametrize("mask", ["none", "bool", "float"])
-def test_steps_with_a_cache_are_those_of_the_whole(parts: tuple[int, ...], mask: str) -> None:
+def test_steps_with_a_cache_equal_the_whole_sequence(parts: tuple[int, ...], mask: str) -> None:
     model = nn.MultiheadAttention(8, 4, num_kv_heads=2, rotary=nn.RotaryEmbedding()).astype("float64")
     x = bb.asarray(normal(2, 6, 8))
     masks: Any = {
@@ -197,7 +197,7 @@ def test_a_cache_for_each_layer_and_none_in_the_state() -> None:
         layers[0](bb.zeros((3, 1, 8)), is_causal=True, cache=caches[0])
     with pytest.raises(ShapeError):
         layers[0](bb.zeros((1, 1, 8)), mask=bb.ones((2, 9), dtype="bool"), cache=caches[0])
-    assert caches[0].length == 4  # what was refused is not in it
+    assert caches[0].length == 4  # refused inputs are not cached
 
 
 # ---- transformers ----
@@ -212,8 +212,8 @@ def feed_forward_by_layers(activation: str, x: Any, weight1: Any, bias1: Any, we
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
 @pytest.mark.parametrize("biases", [(True, True), (True, False), (False, True), (False, False)])
-def test_a_feed_forward_block_is_its_layers(activation: str, biases: tuple[bool, bool]) -> None:
-    """Values, and gradients of first and second order for any of the operands."""
+def test_feed_forward_equals_its_layers(activation: str, biases: tuple[bool, bool]) -> None:
+    """Values, and first and second gradients for any subset of the operands."""
     shapes: tuple[Any, ...] = ((2, 3, 4), (5, 4), (5,) if biases[0] else None, (2, 5), (2,) if biases[1] else None)
     operands = [None if s is None else bb.asarray(normal(*s)) for s in shapes]
     ways = [lambda *t: ANY.functional.feed_forward(*t, activation), partial(feed_forward_by_layers, activation)]
@@ -238,7 +238,7 @@ def test_a_feed_forward_block_is_its_layers(activation: str, biases: tuple[bool,
                     np.testing.assert_allclose(one.numpy(), right.numpy(), rtol=1e-9, atol=1e-11)
 
 
-def test_a_feed_forward_block_keeps_no_result() -> None:
+def test_feed_forward_does_not_save_its_result() -> None:
     """Gradients need only the features between the layers."""
     x, weight = bb.ones((3, 4)).require_grad(), bb.ones((4, 4)).require_grad()
     y = nn.functional.feed_forward(x, weight, None, weight, None)
@@ -248,7 +248,7 @@ def test_a_feed_forward_block_keeps_no_result() -> None:
     assert all(t is not y._primitive.value for t in kept)
 
 
-def test_a_feed_forward_layer_that_is_replaced_or_observed_is_called() -> None:
+def test_replaced_or_observed_layers_of_a_feed_forward_block_are_called() -> None:
     class Doubled(nn.Linear):
         def forward(self, x: Any) -> Any:
             return 2 * super().forward(x)
@@ -269,7 +269,7 @@ def test_a_feed_forward_layer_that_is_replaced_or_observed_is_called() -> None:
 @pytest.mark.parametrize("pre_norm", [True, False])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
 def test_decoder_layer(torch: Any, pre_norm: bool, activation: str) -> None:
-    """Against the same from torch's functions, with gradients, and against torch's layer."""
+    """Values and gradients equal those of torch's layer."""
     model = in_float64(nn.TransformerDecoderLayer(8, 2, 16, 0.0, activation, norm_first=pre_norm))
     assert [path for path, _ in model.named_parameters()][:2] == ["self_attn.q_proj.weight", "self_attn.q_proj.bias"]
     seen = GENERATOR.uniform(size=(5, 7)) > 0.3
@@ -341,7 +341,7 @@ def test_attention(torch: Any) -> None:
         (((2, 6), (2, 6), (2, 6)), (5, 6), True),
     ],
 )
-def test_attention_of_heads_that_are_shared(torch: Any, fronts: Any, mask: Any, grouped: bool) -> None:
+def test_attention_with_shared_heads(torch: Any, fronts: Any, mask: Any, grouped: bool) -> None:
     q, k, v = (normal(*front, *last) for front, last in zip(fronts, ((5, 4), (6, 4), (6, 2)), strict=True))
     attend = torch.nn.functional.scaled_dot_product_attention
     ours: Any = layers.scaled_dot_product_attention
@@ -418,7 +418,7 @@ def test_capped_scores_of_attention(torch: Any, grouped: bool) -> None:
     functions_agree(ours, capped, q, k, v, bias)
 
 
-def test_a_cap_of_scores_is_a_positive_number() -> None:
+def test_softcap_is_a_positive_number() -> None:
     x = bb.ones((2, 3, 4))
     for cap in (0, -1.0, math.inf, math.nan, True):
         with pytest.raises(ArgumentError, match="scaled_dot_product_attention: softcap is a finite number above 0"):
@@ -486,7 +486,7 @@ def test_transformer_layer(torch: Any, pre_norm: bool, activation: str) -> None:
     np.testing.assert_allclose(ours(bb.asarray(x), is_causal=True).numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_attention_modules_that_are_refused() -> None:
+def test_invalid_attention_modules_are_refused() -> None:
     with pytest.raises(ArgumentError, match="8 features do not form 3 heads"):
         nn.MultiheadAttention(8, 3)
     with pytest.raises(ArgumentError, match=r"MultiheadAttention: bias is True or False, not 0\.1; other options"):
@@ -505,7 +505,7 @@ def test_attention_modules_that_are_refused() -> None:
         ("need_weights", "the result is the tensor alone"),
     ],
 )
-def test_options_of_pytorch_are_named_with_ours(name: str, hint: str) -> None:
+def test_options_of_pytorch_are_answered_with_ours(name: str, hint: str) -> None:
     layer, x = nn.MultiheadAttention(8, 2), bb.zeros((1, 3, 8))
     call: Any = layer
     with pytest.raises(TypeError, match=rf"MultiheadAttention\.forward\(\) got .*'{name}'; here: .*{hint}"):

@@ -1,4 +1,4 @@
-"""Layers, initial values, dropout and random numbers of complex dtypes, and a model that is trained."""
+"""Layers, initial values, dropout and random numbers in complex dtypes, and training of a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_normal_numbers_are_two_draws() -> None:
         np.testing.assert_array_equal(ours.numpy().imag, imag + real.dtype.type(1))
     x = bb.random.normal((20000,), std=3.0, dtype="complex64", generator=bb.random.Generator(1)).numpy()
     assert abs(np.mean(np.abs(x) ** 2) - 9) < 0.3
-    assert abs(np.mean(x * x)) < 0.3  # the parts are independent and alike
+    assert abs(np.mean(x * x)) < 0.3  # the parts are independent and identically distributed
 
 
 def test_the_parameters_of_normal_numbers_have_gradients() -> None:
@@ -114,7 +114,7 @@ def test_a_module_in_complex_dtypes() -> None:
     x = bb.asarray(X, dtype="complex64")
     expected = X.astype("complex64") @ layer.weight.numpy().T + layer.bias.numpy()
     np.testing.assert_allclose(layer(x).numpy(), expected, rtol=1e-5)
-    wide = layer.freeze("bias").astype("float64")  # of the same kind
+    wide = layer.freeze("bias").astype("float64")  # a float dtype keeps complex parameters complex
     assert wide.weight.dtype is bb.complex128
     assert wide.bias is not None
     assert not wide.bias.is_require_grad

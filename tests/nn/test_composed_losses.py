@@ -1,4 +1,4 @@
-"""Tensor functions: the losses that are compositions, and CTC, against torch."""
+"""Tensor functions: composed losses, CTC and transducers, against torch or enumeration."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ def test_cosine_embedding(torch: Any) -> None:
 
 @pytest.mark.parametrize(("shapes", "axis"), [(((4, 3), (4, 3)), -1), (((4, 3), (4, 1)), 1), (((3, 2), (4, 3, 2)), 1)])
 def test_cosine_similarity(torch: Any, shapes: Any, axis: int) -> None:
-    """The axis is one of the broadcast shape; a gradient flows, at a zero vector too."""
+    """``axis`` refers to the broadcast shape; gradients flow at a zero vector too."""
     x, y = (GENERATOR.normal(size=shape) for shape in shapes)
-    x[0] = 0.0  # a vector, or an element of several
+    x[0] = 0.0  # one vector, or one element of several vectors
     leaves = [bb.asarray(v).require_grad() for v in (x, y)]
     got = layers.cosine_similarity(leaves[0], leaves[1], axis)
     theirs = [torch.from_numpy(v).requires_grad_() for v in (x, y)]
@@ -138,7 +138,7 @@ def test_hinge_and_batchmean() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_the_ends_of_the_range(dtype: str) -> None:
+def test_extreme_predictions(dtype: str) -> None:
     """Nothing overflows, cancels or becomes NaN, in values and gradients."""
 
     def both(function: Any, *arrays: Any) -> tuple[Any, Any]:
@@ -156,7 +156,7 @@ def test_the_ends_of_the_range(dtype: str) -> None:
     np.testing.assert_allclose(small, math.log1p(math.exp(-8)), rtol=2e-3)
     loss, gradient = both(layers.binary_cross_entropy, [0.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0])
     assert (loss[:2] == 0).all()
-    np.testing.assert_allclose(loss[2:], 100.0, rtol=1e-6)  # the least logarithm
+    np.testing.assert_allclose(loss[2:], 100.0, rtol=1e-6)  # the lower bound of the logarithm
     assert np.isfinite(gradient).all()
     assert -gradient[2] == gradient[3] > 1e4  # a saturated wrong prediction learns
     assert np.isnan(both(layers.binary_cross_entropy, [-0.5, 1.5], [1.0, 0.0])[0]).all()
@@ -235,7 +235,7 @@ def test_ctc_without_an_alignment() -> None:
     assert not log_probs.grad(loss.backward()).numpy().any()  # type: ignore[union-attr]
 
 
-def test_ctc_that_is_refused() -> None:
+def test_invalid_ctc_arguments_are_refused() -> None:
     x, lengths = bb.asarray(LOGITS), (bb.asarray(LENGTHS[0]), bb.asarray(LENGTHS[1]))
     for label in (CLASSES, -1):
         with pytest.raises(OutOfRangeError, match="ctc_loss"):
@@ -262,7 +262,7 @@ REACH = np.array([5, 3, 1]), np.array([4, 2, 0])
 
 
 def of_alignments(log_probs: Any, labels: Any, steps: int, count: int, blank: int) -> float:
-    """The loss of one example from every alignment: the moves of a path that are labels, then the last blank."""
+    """Return the loss of one example, summed over all alignments: labels at the chosen moves, and a final blank."""
     total = -math.inf
     for chosen in itertools.combinations(range(steps - 1 + count), count):
         step = place = 0
@@ -310,7 +310,7 @@ def test_transducers_in_narrow_floats_and_without_an_alignment() -> None:
     assert np.isfinite(bb.grad(lambda x: layers.rnnt_loss(x, *short))(never).numpy()).all()
 
 
-def test_transducers_that_are_refused() -> None:
+def test_invalid_transducers_are_refused() -> None:
     x, labels, lengths = bb.asarray(LATTICE), bb.asarray(LABELS), [bb.asarray(n) for n in REACH]
     words = "rnnt_loss: input lengths are from 1 to 5, target lengths from 0 to 4, and labels from 0 to 5; here one is"
     for wrong, bad in ((0, 0), (0, -1), (0, 6), (1, -1), (1, 5)):

@@ -34,7 +34,7 @@ CONVOLUTIONS = [
 def test_convolutions(torch: Any, shape: Any, window: Any, options: dict[str, Any]) -> None:
     theirs = getattr(torch.nn.functional, f"conv{len(shape) - 2}d")
     ours = lambda x, w, b: layers.conv(x, w, b, **options)
-    # Both pad the end more if the padding is uneven.
+    # Both put the larger half of uneven padding at the end.
     functions_agree(
         ours, lambda x, w, b: theirs(x, w, b, **options), normal(*shape), normal(*window), normal(window[0])
     )
@@ -51,7 +51,7 @@ TRANSPOSED = [
 ]
 
 
-def test_a_transposed_convolution_has_the_bias_alone_where_no_window_reaches() -> None:
+def test_a_transposed_convolution_gives_the_bias_where_no_window_reaches() -> None:
     x, weight = bb.asarray([[[1.0, 10.0]]]).require_grad(), bb.asarray([[[1.0, 2.0]]]).require_grad()
     bias = bb.asarray([0.5]).require_grad()
     y = layers.conv_transpose(x, weight, bias, stride=2, output_padding=5)
@@ -74,8 +74,8 @@ def test_transposed_convolutions(torch: Any, shape: Any, window: Any, options: d
 
 
 @pytest.mark.parametrize("examples", [0, 2])
-def test_gradients_of_windows_of_the_padding_alone(examples: int) -> None:
-    """An axis of the input is empty; at second order, such a gradient is differentiated."""
+def test_gradients_of_windows_with_padding_only(examples: int) -> None:
+    """An axis of the input is empty, at first and second order."""
     x = bb.ones((examples, 1, 0), dtype="float64")
     weight, bias = bb.ones((3, 1, 2), dtype="float64"), bb.ones((3,), dtype="float64")
 
@@ -156,7 +156,7 @@ def test_padding_of_convolutions() -> None:
         ),
     ],
 )
-def test_convolutions_that_are_refused(call: Any, error: type[Exception], words: str) -> None:
+def test_invalid_convolutions_are_refused(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call(bb.asarray(normal(1, 2, 5)), bb.asarray(normal(3, 2, 2)))
 
@@ -175,7 +175,7 @@ def test_deformable_convolution_without_deformation_is_a_convolution() -> None:
 
 
 def copied(theirs: Any, names: dict[str, Any]) -> dict[str, Any]:
-    """A torch module's parameters under our names; each value is a name there, or a function of the module."""
+    """Return a torch module's parameters under our names; values of ``names`` are torch's names or functions of it."""
     found = {}
     for ours, source in names.items():
         value = getattr(theirs, source) if isinstance(source, str) else source(theirs)

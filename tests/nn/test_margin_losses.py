@@ -1,4 +1,4 @@
-"""Tensor functions: the losses of several classes by margins, against torch in float64."""
+"""Tensor functions: multi-class margin losses, against torch in float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GENERATOR = np.random.default_rng(0)
 ANY: Any = layers
 X = GENERATOR.normal(size=(6, 4))
 LABELS = np.array([0, 3, 1, 1, 2, 0])
-#: Some examples have no label, some every one; what stands after the first -1 is none.
+#: Some examples have no label, some all of them; entries after the first -1 are ignored.
 LISTS = np.array([[3, 0, -1, 1], [-1, 0, 1, 2], [0, 1, 2, 3], [2, -1, -1, 99], [1, 1, -1, -7], [3, 2, 1, -1]])
 WEIGHT = np.array([1.0, 2.0, 0.5, 0.0])
 

@@ -1,4 +1,4 @@
-"""Modules: what they find in themselves, their state and modes, and the layers against their formulas."""
+"""Modules: their tensors and submodules, state and modes, and layers against their formulas."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Part:
 
 
 class Everything(nn.Module):
-    """Tensors and modules in every kind of container, and much that is neither."""
+    """Tensors and modules in every kind of container, and other attributes."""
 
     def __init__(self) -> None:
         self.weight = nn.parameter(tensor([1.0, 2.0]))
@@ -65,7 +65,7 @@ PARAMETERS = [
 ]  # fmt: skip
 
 
-def test_a_module_finds_what_it_is_made_of() -> None:
+def test_a_module_lists_its_parameters_buffers_and_modules() -> None:
     model = Everything()
     assert [path for path, _ in model.named_parameters()] == PARAMETERS
     assert [x.shape for x in model.parameters()] == [(2,), (3, 2), (3,), (1, 3), (1, 1), (1,), ()]
@@ -76,7 +76,7 @@ def test_a_module_finds_what_it_is_made_of() -> None:
     assert [path for path, _ in model.named_parameters()][-2:] == ["later.0.weight", "later.0.bias"]
 
 
-def test_a_module_is_a_node_of_trees() -> None:
+def test_a_module_is_a_tree_node() -> None:
     model = Everything()
     leaves, structure = flatten(model)
     again = unflatten(structure, leaves)
@@ -103,7 +103,7 @@ def test_a_module_is_a_node_of_trees() -> None:
     assert [path for path, _ in leaves_with_paths(stacked)] == ["0.weight", "0.bias"]
 
 
-def test_a_sequence_may_have_parameters_of_its_own() -> None:
+def test_a_sequential_may_have_parameters_of_its_own() -> None:
     class Scaled(nn.Sequential):
         def __init__(self) -> None:
             super().__init__(nn.Linear(2, 2))
@@ -121,7 +121,7 @@ def test_a_sequence_may_have_parameters_of_its_own() -> None:
     assert model.scale.is_require_grad
 
 
-def test_a_way_back_up_is_refused() -> None:
+def test_a_cyclic_module_is_refused() -> None:
     model = nn.Sequential(nn.ReLU())
     model[0].above = model  # type: ignore[attr-defined]
     with pytest.raises(ArgumentError, match="cyclic: a Sequential contains itself"):
@@ -146,7 +146,7 @@ def test_slots_are_refused() -> None:
     assert Empty().state_dict() == {}
 
 
-def test_state_goes_round() -> None:
+def test_state_round_trip() -> None:
     model, other = Everything(), Everything()
     state = model.state_dict()
     assert list(state) == [*PARAMETERS, "counts", "steps", "stats.mean"]
@@ -195,7 +195,7 @@ def test_a_weight_of_another_shape_is_refused() -> None:
 
 
 class Tied(nn.Module):
-    """A table that is looked up and, transposed by nothing, multiplied with: one tensor in two places."""
+    """One tensor as the weight of an embedding and of a linear layer."""
 
     def __init__(self) -> None:
         self.table = nn.Embedding(3, 3)
@@ -229,8 +229,8 @@ def test_tied_weights_are_one_parameter() -> None:
     assert "again: the same as out" in repr(model)
 
 
-def test_deep_copies_have_parameters_of_their_own() -> None:
-    """Tied to one another as the model's are, and to those of the model not; what is frozen stays so."""
+def test_deep_copies_have_new_parameters() -> None:
+    """Copies are tied among themselves like the originals, but not to them; frozen ones stay frozen."""
     ids = tensor([0, 2], "int64")
     model: Any = nn.Sequential(Tied(), nn.Linear(3, 2)).freeze("1.bias")
     other: Any
@@ -247,12 +247,12 @@ def test_deep_copies_have_parameters_of_their_own() -> None:
     first = nn.Linear(3, 3)
     layers = nn.ModuleList([copy.deepcopy(first) for _ in range(3)])
     assert layers.num_parameters == 3 * first.num_parameters
-    assert copy.copy(model)[1].weight is weight  # as shallow as Python's
+    assert copy.copy(model)[1].weight is weight  # shallow
 
 
 @pytest.mark.parametrize("backend", ["numpy", "autodiff(numpy)"])
 def test_deep_copies_of_constants_are_not_tied_either(backend: str) -> None:
-    """Frozen parameters, buffers, and all parameters where nothing is recorded."""
+    """For frozen parameters, buffers, and all parameters on a backend without gradients."""
     first = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm(2)).to(backend).freeze()
     model = nn.ModuleList([first, copy.deepcopy(first), first.astype("float32"), first.to(backend)])
     assert model.num_parameters == 4 * first.num_parameters
@@ -296,13 +296,13 @@ def test_gradients_flow_through_deep_copies_inside_of_transforms() -> None:
     expected = bb.grad(lambda model: (model(x) ** 2.0).sum())(model)
     np.testing.assert_array_equal(bb.grad(loss)(model).weight.numpy(), expected.weight.numpy())
     assert bb.vmap(lambda row: copy.deepcopy(model)(copy.deepcopy(row)[None]))(x).shape == (4, 1, 2)
-    gradient = bb.grad(loss)(model)  # has a history, as the model's leaves have
+    gradient = bb.grad(loss)(model)  # tracked, like the model's leaves
     assert gradient.to("numpy").weight.shape == gradient.astype("float64").weight.shape == (2, 3)
     assert gradient.astype("float32").weight.is_tracked
 
 
 class Remembering(nn.Module):
-    """A module that keeps what it has computed."""
+    """A module that stores computed tensors in attributes."""
 
     def __init__(self) -> None:
         self.layer = nn.Linear(3, 2)
@@ -318,7 +318,7 @@ class Remembering(nn.Module):
 
 
 def test_deep_copies_of_leaves_on_two_levels() -> None:
-    """Results of the copies depend on them on both levels, and on the originals on neither."""
+    """Results of the copies depend on the copies at both levels, and on the originals at neither."""
     outer: Any = bb.load_backend("autodiff(autodiff(numpy))")
     inner: Any = bb.asarray([1.0, 2.0], backend=outer.inner_backend).require_grad()
     below, above = copy.deepcopy((inner, bb.from_inner(inner, backend=outer).require_grad()))
@@ -328,7 +328,7 @@ def test_deep_copies_of_leaves_on_two_levels() -> None:
     assert inner.grad(gradients) is None
 
 
-def test_what_was_computed_is_no_part_of_the_state() -> None:
+def test_computed_tensors_are_not_part_of_the_state() -> None:
     model = Remembering()
     before = model.state_dict()
     model(normal(4, 3))
@@ -360,7 +360,7 @@ def test_what_was_computed_is_no_part_of_the_state() -> None:
     lambda model, x: bb.grad(lambda y: (model(x * bb.stop_gradient(y)) * y).sum())(1.0),
     lambda model, x: bb.jvp(lambda x: model.freeze()(x), (x,), (x,)),
 ])  # fmt: skip
-def test_what_was_computed_inside_a_transform_is_no_part_of_the_state(run: Any) -> None:
+def test_tensors_computed_inside_a_transform_are_not_part_of_the_state(run: Any) -> None:
     model = Remembering()
     before = list(model.state_dict())
     run(model, normal(4, 3))
@@ -368,7 +368,7 @@ def test_what_was_computed_inside_a_transform_is_no_part_of_the_state(run: Any) 
     assert "computed" in repr(model)
 
 
-def test_what_was_computed_does_not_take_a_parameters_place() -> None:
+def test_computed_tensors_do_not_replace_parameters() -> None:
     model: Any = nn.Sequential(nn.Linear(3, 2))
     weight = model[0].weight
     with pytest.raises(GraphError, match=r"Linear.weight: .*float32\[2,3\].* Write .detach\(\).require_grad\(\)"):
@@ -380,7 +380,7 @@ def test_what_was_computed_does_not_take_a_parameters_place() -> None:
     del model[0].several
     model[0].weight = (weight - 0.5 * weight.detach()).detach().require_grad()
     with bb.no_grad():
-        model[0].weight = weight * 0.5  # a frozen one, as any constant
+        model[0].weight = weight * 0.5  # a constant becomes a frozen parameter
     assert len(model.parameters()) == 2
     model[0].register_buffer("average", bb.zeros(()))
     model[0].average = model[0].bias.mean()
@@ -388,7 +388,7 @@ def test_what_was_computed_does_not_take_a_parameters_place() -> None:
 
 
 def test_parameters_are_replaced_inside_of_transforms() -> None:
-    """There they are values of the transform."""
+    """Inside a transform parameters are traced values, which assignment may replace."""
     x = normal(4, 3)
 
     def after_a_step(model: Any) -> Any:
@@ -398,10 +398,10 @@ def test_parameters_are_replaced_inside_of_transforms() -> None:
 
     model = nn.Linear(3, 2)
     assert bb.grad(after_a_step)(model).weight.shape == (2, 3)
-    assert model.weight.is_require_grad  # changed in the model, too, as all that a function changes
+    assert model.weight.is_require_grad  # the new weight is written back to the model
 
 
-def test_slices_of_rows_are_rows_of_the_same_modules() -> None:
+def test_slices_of_containers_hold_the_same_modules() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))
     x = normal(4, 3)
     first: Any = model[:2]
@@ -426,7 +426,7 @@ def test_different_values_for_one_parameter_are_refused() -> None:
     np.testing.assert_array_equal(model.state_dict()["1.weight"].numpy(), saved["0.weight"])
 
 
-def test_a_module_of_a_sequential_is_replaced() -> None:
+def test_replacing_a_module_of_a_sequential() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 4)).freeze()
     model[-1] = nn.Linear(2, 5)
     assert model(bb.ones((1, 3))).shape == (1, 5)
@@ -448,8 +448,8 @@ def test_a_module_of_a_sequential_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("value", [np.ones(2), 1.0, [1, 2]])
-def test_what_is_no_tensor_is_neither_parameter_nor_buffer(value: Any) -> None:
-    """Values of other kinds would silently be left out of the state."""
+def test_parameters_and_buffers_must_be_tensors(value: Any) -> None:
+    """Other values would silently be missing from the state."""
     model = nn.Linear(2, 2)
     with pytest.raises(DTypeError, match=r"register_buffer: mean is not a tensor: .* bb\.asarray"):
         model.register_buffer("mean", value)
@@ -527,7 +527,7 @@ def test_dropout() -> None:
     np.testing.assert_array_equal(np.unique(first), np.array([0.0, 1.0 / 0.75], "f"))
     assert abs((first == 0).mean() - 0.25) < 0.02
     np.testing.assert_array_equal(layer.eval()(x).numpy(), x.numpy())
-    # On a backend without gradients training is training all the same.
+    # Training mode works without gradients too.
     assert (nn.Dropout(0.5)(bb.asarray(np.ones(100, "f"), backend="numpy")).numpy() == 0).any()
     np.testing.assert_array_equal(nn.Dropout(1.0)(x).numpy(), 0.0 * x.numpy())
     np.testing.assert_array_equal(nn.Dropout(0.0)(x).numpy(), x.numpy())
@@ -635,7 +635,7 @@ def test_batch_norm() -> None:
     layer.load_state_dict(layer.state_dict())
     single = nn.BatchNorm(3)
     single(x)
-    assert single.running_mean.dtype == single.running_var.dtype == "float32"  # whatever the input's
+    assert single.running_mean.dtype == single.running_var.dtype == "float32"  # whatever the input's dtype
     with pytest.raises(ShapeError, match="BatchNorm: one value has no variance"):
         nn.BatchNorm(3)(normal(1, 3))
     with pytest.raises(ShapeError, match="BatchNorm: without a value there is no variance"):
@@ -718,7 +718,7 @@ def test_prelu_learns_its_slopes() -> None:
         nn.Unflatten(1, (2, 3))(normal(2, 4))
 
 
-def test_orthogonal_and_truncated_first_values() -> None:
+def test_orthogonal_and_truncated_initial_values() -> None:
     for shape in ((4, 7), (7, 4), (5, 2, 3), (3, 5, 1, 1)):
         drawn = init.orthogonal(shape, gain=2.0, dtype="float64").numpy()
         assert drawn.shape == shape
@@ -727,7 +727,7 @@ def test_orthogonal_and_truncated_first_values() -> None:
         np.testing.assert_allclose(small, 4 * np.eye(len(small)), atol=1e-13)
     drawn = init.trunc_normal((100_000,), std=0.5, a=-0.75, b=0.75, dtype="float64").numpy()
     assert np.abs(drawn).max() <= 0.75
-    assert abs(drawn.std() - 0.5 * 0.7432) < 0.005  # what is left of the variance: 1 - 2 b phi(b) / P, b = 1.5
+    assert abs(drawn.std() - 0.5 * 0.7432) < 0.005  # the truncated variance: 1 - 2 b phi(b) / P, b = 1.5
     assert abs(drawn.mean()) < 0.005
     assert init.constant((2,), 3).tolist() == [3.0, 3.0]
     assert init.constant((2,), 3).dtype == "float32"
@@ -752,12 +752,12 @@ def test_orthogonal_and_truncated_first_values() -> None:
         (lambda: nn.Pad(1.5)(bb.ones((1, 1, 3))), "Pad: widths are an integer, a pair, or a pair for"),  # type: ignore[arg-type]
     ],
 )
-def test_arguments_of_another_kind_are_refused(call: Callable[[], Any], words: str) -> None:
+def test_arguments_of_wrong_types_are_refused(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         call()
 
 
-def test_first_values() -> None:
+def test_initial_values() -> None:
     shape = (200, 300)
     cases: list[tuple[Callable[..., Any], float]] = [
         (init.kaiming_uniform, (2 / 300) ** 0.5),
@@ -844,7 +844,7 @@ def test_a_small_model_learns() -> None:
 
 
 def test_a_copy_in_another_dtype_keeps_everything_else() -> None:
-    """Parameters stay trainable, frozen or tied, buffers and integers stay such; the model itself is not changed."""
+    """Parameters stay trainable, frozen or tied; buffers and integers stay as they are; the model is not changed."""
     model: Any = Everything()
     model.tied = model.layers[0].weight
     model.register_buffer("mask", bb.asarray([True, False]))
@@ -870,8 +870,8 @@ def test_a_copy_in_another_dtype_keeps_everything_else() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_batch_norm_tells_the_wrong_number_of_channels_first(training: bool) -> None:
-    """Before what depends on how many values there are, on its own axis."""
+def test_batch_norm_reports_the_wrong_number_of_channels_first(training: bool) -> None:
+    """A wrong number of channels is reported before a lack of values for the variance."""
     layer: Any = nn.BatchNorm(4).train(training)
     for shape in ((2, 3), (1, 3), (0, 3), (2, 3, 4)):
         with pytest.raises(ShapeError, match=r"^BatchNorm: made for 4 channels on axis 1, where .* 3: float32\["):
@@ -887,8 +887,8 @@ def test_batch_norm_tells_the_wrong_number_of_channels_first(training: bool) -> 
             layer(bb.zeros((1, 4)))
 
 
-def test_batch_norm_in_vmap_tells_of_eval() -> None:
-    """The batch's statistics would be those of one example; inside of a gradient too, and nothing is changed."""
+def test_batch_norm_in_vmap_recommends_eval() -> None:
+    """Statistics would differ between examples: an error, inside ``grad`` too, that changes no buffer."""
     layer = nn.BatchNorm(3)
     for f in (layer, bb.grad(lambda x: layer(x).sum())):
         with pytest.raises(GraphError, match=r"BatchNorm: in .* differs between the examples.* model\.eval\(\)"):
@@ -901,7 +901,7 @@ def test_batch_norm_in_vmap_tells_of_eval() -> None:
     assert bb.vmap(layer.eval())(x).shape == x.shape
 
 
-def test_a_path_that_is_no_string_is_unexpected() -> None:
+def test_a_path_that_is_not_a_string_is_unexpected() -> None:
     layer = nn.Linear(2, 1)
     with pytest.raises(ArgumentError, match="unexpected: 3, other"):
         layer.load_state_dict({**layer.state_dict(), 3: 1, "other": 2})  # type: ignore[dict-item]

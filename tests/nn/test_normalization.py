@@ -11,7 +11,7 @@ from tests.helpers.against_torch import agrees, normal
 import backburn as bb
 from backburn.base.errors import GraphError, ShapeError
 
-nn: Any = bb.nn  # to which is given what checkers of types would refuse
+nn: Any = bb.nn  # Any, since type checkers would refuse the arguments below
 
 
 # ---- norms ----
@@ -71,7 +71,7 @@ def with_torchs_batch_norm(**options: Any) -> tuple[Any, Any]:
     return nn.BatchNorm(3, **options).astype("float64"), torch.nn.BatchNorm1d(3, **options).double()
 
 
-def test_batch_norm_with_the_means_over_all_batches() -> None:
+def test_batch_norm_with_cumulative_averages() -> None:
     ours, theirs = with_torchs_batch_norm(momentum=None)
     torch, random = pytest.importorskip("torch"), np.random.default_rng(0)
     assert [path for path, _ in ours.named_buffers()] == ["running_mean", "running_var", "num_batches_tracked"]
@@ -90,7 +90,7 @@ def test_batch_norm_with_the_means_over_all_batches() -> None:
     assert other.num_batches_tracked.item() == 5
 
 
-def test_batches_that_are_refused_are_not_counted() -> None:
+def test_refused_batches_are_not_counted() -> None:
     layer = nn.BatchNorm(3, momentum=None)
     with pytest.raises(GraphError, match=r"model\.eval\(\)"):
         bb.vmap(layer)(bb.asarray(np.random.default_rng(0).normal(size=(2, 4, 3))))
@@ -113,8 +113,8 @@ def test_batch_norm_with_the_statistics_of_each_batch() -> None:
         (expected * torch.from_numpy(x)).square().sum().backward()
         for one, two in ((a, b), (ours.weight, theirs.weight), (ours.bias, theirs.bias)):
             np.testing.assert_allclose(one.grad(gradients).numpy(), two.grad.numpy(), rtol=1e-7)
-    assert ours(bb.ones((1, 3), dtype="float64")).tolist() == [[0.0, 0.0, 0.0]]  # which is its mean
+    assert ours(bb.ones((1, 3), dtype="float64")).tolist() == [[0.0, 0.0, 0.0]]  # the value is its own mean
     with pytest.raises(ShapeError, match="BatchNorm: one value has no variance"):
         ours.train()(bb.ones((1, 3), dtype="float64"))
-    each = bb.vmap(ours)(bb.asarray(np.stack([x, 2 * x])))  # nothing is kept that examples would share
+    each = bb.vmap(ours)(bb.asarray(np.stack([x, 2 * x])))  # no buffer is shared by the examples
     np.testing.assert_allclose(each[0].numpy(), each[1].numpy(), rtol=1e-4)

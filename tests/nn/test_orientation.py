@@ -1,4 +1,4 @@
-"""Weights are (outputs, inputs) wherever the result depends on it: initial values, optimizers, adapters, products."""
+"""Weights are (outputs, inputs) wherever that affects results: initial values, optimizers, adapters, products."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_initial_values_depend_on_the_inputs(torch: Any, name: str) -> None:
 
 @pytest.mark.parametrize("make", [nn.Linear, nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_first_values_of_layers(torch: Any, make: Any) -> None:
-    """Uniform within PyTorch's bounds: of the inputs of a linear layer, and of the states of a cell."""
+    """Uniform within PyTorch's bounds, from the inputs of a linear layer or the state size of a cell."""
     bound = (300 if make is nn.Linear else 20) ** -0.5
     theirs = getattr(torch.nn, make.__name__)(300, 20)
     for layer in ([x.numpy() for x in make(300, 20).parameters()], [x.detach().numpy() for x in theirs.parameters()]):
@@ -58,10 +58,10 @@ OPTIMIZERS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "make", "options"), OPTIMIZERS)
-def test_steps_of_optimizers(
+def test_optimizers_that_depend_on_the_orientation(
     torch: Any, name: str, make: Callable[[], Any], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.Tensor, "bfloat16", lambda x: x.clone())  # in which PyTorch's Muon computes
+    monkeypatch.setattr(torch.Tensor, "bfloat16", lambda x: x.clone())  # PyTorch's Muon computes in bfloat16
     ours, theirs = alike(torch)
     turned = {"x": ours.weight.T.detach().require_grad()}
     x = RANDOM.normal(size=(6, 3))
@@ -74,14 +74,14 @@ def test_steps_of_optimizers(
     np.testing.assert_allclose(ours.weight.numpy(), theirs.weight.detach().numpy(), rtol=1e-9, atol=1e-12)
     if name == "Muon":
         assert not np.allclose(turned["x"].numpy().T, ours.weight.numpy(), rtol=1e-3)
-    else:  # whose steps are the same, and whose rows are not
+    else:  # Adafactor's updates are equal, but its rows and columns are not
         state = optimizers[2].state[theirs.weight]
         for path, key in (("weight.rows", "row_var"), ("weight.columns", "col_var")):
             np.testing.assert_allclose(optimizers[0].state_tensors()[path].numpy(), state[key].numpy(), rtol=1e-9)
 
 
 def test_norms_of_weights(torch: Any) -> None:
-    """Each output has its own norm by default, and rows of the matrix are outputs."""
+    """By default each output, a row of the matrix, has a norm."""
     layer, theirs = alike(torch)
     norm = torch.nn.utils.parametrizations.weight_norm(theirs)
     made = nn.WeightNorm(layer)
@@ -108,7 +108,7 @@ def test_adapters() -> None:
 
 
 def test_products_with_quantized_weights() -> None:
-    """There is one form, and blocks and channels are counted as the layer's weight lies."""
+    """Blocks and channels refer to the axes of the layer's weight, and no option transposes it."""
     layer, x = nn.Linear(6, 4), bb.asarray(RANDOM.normal(size=(5, 6)).astype(np.float32))
     made = nn.QuantizedLinear(layer, "qint8_symmetric_channel0_float32")
     assert (made.weight.shape, made.weight.nbytes) == ((4, 6), 4 * 6 + 4 * 4)  # a step for each output
@@ -119,7 +119,7 @@ def test_products_with_quantized_weights() -> None:
 
 @pytest.mark.parametrize("size", [3, 5])
 def test_square_weights_are_loaded_as_they_are(torch: Any, size: int) -> None:
-    """Names alone decide: nothing is transposed to fit, which could not be seen of a square weight."""
+    """Weights are matched by name and never transposed to fit, which a square weight would hide."""
     theirs, ours = torch.nn.Linear(3, size, dtype=torch.float64), nn.Linear(3, size).astype("float64")
     x = RANDOM.normal(size=(4, 3))
     ours.load_state_dict({path: t.numpy() for path, t in theirs.state_dict().items()})

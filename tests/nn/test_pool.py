@@ -42,7 +42,7 @@ def test_pools(torch: Any, shape: Any, size: Any, options: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(("shape", "size", "options"), [case for case in POOLS if len(case[0]) > 3])
-def test_sums_of_windows_over_a_number(torch: Any, shape: Any, size: Any, options: dict[str, Any]) -> None:
+def test_divisor_override(torch: Any, shape: Any, size: Any, options: dict[str, Any]) -> None:
     theirs = getattr(torch.nn.functional, f"avg_pool{len(shape) - 2}d")
     for more in ({"divisor_override": 3}, {"divisor_override": -2, "count_include_pad": False}):
         o: dict[str, Any] = {**options, **more}
@@ -57,7 +57,7 @@ def test_sums_of_windows_over_a_number(torch: Any, shape: Any, size: Any, option
     bb.check_grads(layer, (x,), order=2)
 
 
-def test_divisors_that_are_none() -> None:
+def test_invalid_divisors_are_refused() -> None:
     x = bb.ones((1, 1, 4))
     sums = layers.avg_pool(x.astype("float16") * 5000.0, 3, divisor_override=0.5, ceil_mode=True)
     assert sums.tolist() == [[[30000.0, 10000.0]]]
@@ -89,7 +89,7 @@ WIDELY_PADDED: list[tuple[Any, Any, dict[str, Any]]] = [
 
 
 def windows_of(x: Any, fill: float, size: Any, options: dict[str, Any]) -> Any:
-    """The windows of padded values, by PyTorch's ``unfold`` of one spatial axis after the other; windows come last."""
+    """Return the windows of padded values along the last axis, from PyTorch's ``unfold`` per spatial axis."""
     import torch
 
     rank = x.ndim - 2
@@ -118,7 +118,7 @@ def test_padding_above_half_the_window_and_dilated_means(
     if options["padding"] == "same":
         spans = [gap * (n - 1) for gap, n in zip(gaps, each(size), strict=True)]
         plain["padding"] = [(span // 2, span - span // 2) for span in spans]
-    if options.get("ceil_mode"):  # as many places more as the last window lacks
+    if options.get("ceil_mode"):  # padding that completes the last window
         plain["padding"] = [(3, 3)]
     every = each(size)
     functions_agree(
@@ -152,7 +152,7 @@ def test_padding_above_half_the_window_and_dilated_means(
     )
 
 
-def test_windows_of_padding_alone_have_the_mean_zero() -> None:
+def test_windows_with_padding_only_have_the_mean_zero() -> None:
     x = bb.asarray([[[2.0, 4.0]]])
     assert layers.avg_pool(x, 2, padding=3, stride=1).tolist() == [[[0.0, 0.0, 1.0, 3.0, 2.0, 0.0, 0.0]]]
     assert layers.avg_pool(x, 2, padding=3, stride=1, divisor_override=1).tolist() == [[[0, 0, 2, 6, 4, 0, 0]]]
@@ -169,7 +169,7 @@ def test_adaptive_pools(torch: Any, shape: Any, size: Any) -> None:
     np.testing.assert_array_equal(indices.numpy(), largest(torch.from_numpy(x), size, return_indices=True)[1].numpy())
 
 
-def test_pools_that_are_refused() -> None:
+def test_invalid_pools_are_refused() -> None:
     x = bb.asarray(normal(1, 1, 4))
     with pytest.raises(ShapeError, match=r"max_pool: a window that reaches over 5 elements .*float64\[1,1,4\]"):
         layers.max_pool(x, 5)
@@ -227,7 +227,7 @@ def test_unpooling_is_that_of_pytorch(
     unpool = getattr(torch.nn.functional, f"max_unpool{rank}d")
     theirs = unpool(values, indices, size, stride, padding, output_size=lengths)
     got = layer(ours[0], places, lengths)
-    if (stride or size) >= size:  # where several windows have one maximum, each has a gradient in PyTorch
+    if (stride or size) >= size:  # where windows share a maximum, PyTorch gives each of them the gradient
         agrees(lambda v: layer(v, places, lengths),
                lambda _, v: unpool(v, indices, size, stride, padding, output_size=lengths), values.numpy())  # fmt: skip
     np.testing.assert_array_equal(got.numpy(), theirs.numpy())

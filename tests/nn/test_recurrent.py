@@ -56,7 +56,7 @@ def test_lstm_with_a_projection(torch: Any, bidirectional: bool) -> None:
     x, hidden, cell = (normal(*shape).astype(np.float32) for shape in ((5, 2, 3), (rows, 2, 2), (rows, 2, 4)))
     got, last = ours(bb.asarray(x), (bb.asarray(hidden), bb.asarray(cell)))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a library that does not take projections
+        warnings.simplefilter("ignore")  # about a library that does not support projections
         expected, after = theirs(torch.from_numpy(x), (torch.from_numpy(hidden), torch.from_numpy(cell)))
     for a, b in zip((got, *last), (expected, *after), strict=True):
         np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
@@ -129,7 +129,7 @@ def test_recurrent_cells(torch: Any, name: str, more: tuple[str, ...], bias: boo
         ours(bb.asarray(x), (wrong, wrong) if name == "LSTMCell" else wrong)
 
 
-def test_cells_that_are_refused() -> None:
+def test_invalid_cells_are_refused() -> None:
     x, h, w = bb.zeros((2, 12)), bb.zeros((2, 3)), bb.zeros((12, 3))
     with pytest.raises(ShapeError, match=r"lstm_cell: the bias must have the shape \[12\]"):
         layers.lstm_cell(x, h, h, w, bb.zeros((1,)))
@@ -140,7 +140,7 @@ def test_cells_that_are_refused() -> None:
 
 
 class First(bb.nn.Module):
-    """The first of a module's results."""
+    """A module that returns only the first result of another."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -166,7 +166,7 @@ def test_activations_of_recurrent_layers(torch: Any, activation: str, bidirectio
     agrees(First(model), theirs, normal(5, 2, 3), normal(2 * directions, 2, 4))
 
 
-def test_activations_that_recurrent_layers_do_not_have() -> None:
+def test_unknown_activations_of_recurrent_layers_are_refused() -> None:
     with pytest.raises(ArgumentError, match="RNN: the nonlinearity is one of 'tanh', 'relu', not 'gelu'"):
         nn.RNN(3, 4, nonlinearity="gelu")
     with pytest.raises(TypeError, match=r"RNN\(\) got an unexpected .*'activation'; here: nonlinearity"):

@@ -1,4 +1,4 @@
-"""Weight and spectral normalization of layers: values and gradients are PyTorch's, and models treat them as layers."""
+"""Weight and spectral normalization of layers: values and gradients against PyTorch, and use in models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYERS: list[Any] = [
 
 
 class Pair:
-    """A layer here and PyTorch's, with the same parameters, and their results for the same inputs."""
+    """Our layer and PyTorch's with the same parameters, and inputs for both."""
 
     def __init__(self, torch: Any, ours: Any, theirs: Any, shape: tuple[int, ...]) -> None:
         self.torch, self.ours, self.theirs = torch, ours, theirs
@@ -41,7 +41,7 @@ class Pair:
             theirs.copy_(self.torch.from_numpy(np.array(value)))
 
     def agree(self, parameters: dict[str, Any]) -> None:
-        """Results, and gradients of the parameters by our paths and of the inputs."""
+        """Compare results, and gradients of the inputs and of the parameters, keyed by our paths."""
         torch = self.torch
         x = [bb.asarray(a).require_grad() for a in self.inputs]
         y = [torch.from_numpy(a).requires_grad_() for a in self.inputs]
@@ -86,7 +86,7 @@ def test_weight_norm_is_that_of_pytorch(
     norm = torch.nn.utils.parametrizations.weight_norm
     other = norm(theirs(torch), dim=None if whole else axis)
     pair, parts = Pair(torch, made, other, shape), other.parametrizations.weight
-    made.magnitude = bb.asarray(1.0 + normal(*made.magnitude.shape) ** 2).require_grad()  # no norm of what is there
+    made.magnitude = bb.asarray(1.0 + normal(*made.magnitude.shape) ** 2).require_grad()  # not the norms
     pair._same(parts.original1, made.direction.numpy())
     pair._same(parts.original0, made.magnitude.numpy().reshape(parts.original0.shape))
     pair.agree({"magnitude": parts.original0, "direction": parts.original1})
@@ -97,12 +97,12 @@ def test_weight_norm_is_that_of_pytorch(
 def test_spectral_norm_is_that_of_pytorch(
     torch: Any, ours: Any, theirs: Any, axis: int, shape: tuple[int, ...], times: int
 ) -> None:
-    """Three calls in training mode and two in the other."""
+    """Three calls in training mode and two in evaluation mode."""
     made = nn.SpectralNorm(ours(), n_power_iterations=times)
     norm = torch.nn.utils.parametrizations.spectral_norm
     other = norm(theirs(torch), n_power_iterations=times, dim=axis)
     pair, part = Pair(torch, made, other, shape), other.parametrizations.weight[0]
-    made.original = bb.asarray(normal(*made.original.shape)).require_grad()  # whose vectors are others
+    made.original = bb.asarray(normal(*made.original.shape)).require_grad()  # with other singular vectors
     pair._same(other.parametrizations.weight.original, made.original.numpy())
     pair._same(part._u, made.u.numpy())
     pair._same(part._v, made.v.numpy())
@@ -134,7 +134,7 @@ def test_derivatives_are_exact_at_second_order(kind: Any, layer: Any, x: Any) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_models_of_them_are_trained_saved_and_copied(kind: Any) -> None:
+def test_models_with_normalized_layers_are_trained_saved_and_copied(kind: Any) -> None:
     def make() -> Any:
         return nn.Sequential(kind(nn.Linear(3, 8)), nn.Tanh(), kind(nn.Linear(8, 1)))
 
@@ -189,7 +189,7 @@ def test_a_layer_keeps_its_dtype_and_whether_it_is_frozen(kind: Any, dtype: str)
     assert layer.weight is not None
 
 
-def test_another_parameter_of_a_layer() -> None:
+def test_normalizing_another_parameter_of_a_layer() -> None:
     made: Any = nn.WeightNorm(nn.WeightNorm(nn.Linear(3, 2)), name="magnitude", axis=0)
     assert [path for path, _ in made.named_parameters()] == [
         "layer.layer.bias", "layer.direction", "magnitude", "direction",
@@ -200,7 +200,7 @@ def test_another_parameter_of_a_layer() -> None:
     np.testing.assert_array_equal(made(bb.ones((1, 3))).numpy(), bias[None])
 
 
-def test_transforms_take_them() -> None:
+def test_transforms_of_normalized_layers() -> None:
     model, x = nn.SpectralNorm(nn.Linear(3, 2)), bb.asarray(normal(5, 3))
     other = copy.deepcopy(model)
     slopes = bb.grad(lambda model: (model(x) ** 2.0).sum())(model)
@@ -223,7 +223,7 @@ def _training(model: Any, original: Any) -> Any:
     return made
 
 
-def test_quantization_leaves_them_alone() -> None:
+def test_quantization_skips_normalized_layers() -> None:
     model: Any = nn.Sequential(nn.WeightNorm(nn.Linear(4, 4)), nn.ReLU(), nn.Linear(4, 2))
     quantized = nn.quantize_model(model)
     assert [type(layer).__name__ for layer in quantized] == ["WeightNorm", "ReLU", "QuantizedLinear"]

@@ -46,7 +46,7 @@ def test_interpolation(torch: Any, mode: str, align: bool, shape: Any, size: Any
 @pytest.mark.parametrize(
     ("shape", "scale"), [((2, 3, 5, 7), 1.3), ((1, 2, 6, 5), (0.6, 1.9)), ((1, 1, 5, 4), (2, 0.7))]
 )
-def test_places_lie_by_a_scale(torch: Any, mode: str, shape: Any, scale: Any) -> None:
+def test_interpolation_by_a_scale_factor(torch: Any, mode: str, shape: Any, scale: Any) -> None:
     name = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     functions_agree(
         lambda x: layers.interpolate(x, scale_factor=scale, mode=mode),
@@ -58,7 +58,7 @@ def test_places_lie_by_a_scale(torch: Any, mode: str, shape: Any, scale: Any) ->
     )
 
 
-def test_a_scale_that_gives_whole_numbers_of_places_is_that_of_the_lengths() -> None:
+def test_a_scale_with_an_integer_length_equals_that_length() -> None:
     x = bb.asarray(normal(1, 2, 9))
     for mode in ("nearest", "linear", "lanczos3"):
         by_scale = layers.interpolate(x, scale_factor=1 / 3, mode=mode)
@@ -92,7 +92,7 @@ def test_grid_sample(torch: Any, padding: str, align: bool, shape: Any) -> None:
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 2, 1, 3), (1, 1, 2, 2)])
 def test_cubic_grid_sample(torch: Any, padding: str, align: bool, shape: Any) -> None:
-    """Results equal torch's, which wants two axes, also far outside; gradients of the second order are consistent."""
+    """Results equal torch's for its two axes, also far outside; second-order gradients are consistent."""
     options: dict[str, Any] = {"mode": "bicubic", "padding_mode": padding, "align_corners": align}
     for reach in (1.0, 1.9, 9.0):
         grid = GENERATOR.uniform(-reach, reach, (shape[0], 3, 2, 2))
@@ -105,7 +105,7 @@ def test_cubic_grid_sample(torch: Any, padding: str, align: bool, shape: Any) ->
     bb.check_grads(lambda x, g: layers.grid_sample(x, g, **options), (bb.asarray(normal(*shape)), near), order=2)
 
 
-def test_cubic_grid_sample_of_other_ranks_and_at_the_places() -> None:
+def test_cubic_grid_sample_of_other_ranks_and_at_grid_points() -> None:
     x = bb.asarray(normal(1, 2, 4))
     at = bb.asarray([[[-1.0], [-1 / 3], [1 / 3], [1.0]]], dtype="float64")
     np.testing.assert_allclose(
@@ -123,7 +123,7 @@ def test_cubic_grid_sample_of_other_ranks_and_at_the_places() -> None:
 
 
 def test_third_derivatives_of_cubic_samples() -> None:
-    """Inside a cell a sample is a cubic polynomial of its position, whose fourth derivative is 0."""
+    """Inside a cell a sample is a cubic polynomial in its position, so its fourth derivative is 0."""
     x, place = bb.asarray(normal(1, 1, 5)), bb.asarray(0.1, dtype="float64")
 
     def read(p: Any) -> Any:
@@ -138,7 +138,7 @@ def test_third_derivatives_of_cubic_samples() -> None:
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3, 1, 2, 3), (1, 2, 3, 2, 4)])
 def test_affine_grid(torch: Any, align: bool, shape: Any) -> None:
-    """Results equal torch's, which wants two or three axes."""
+    """Results equal torch's, which supports two and three axes."""
     axes = len(shape) - 2
     functions_agree(
         lambda maps: layers.affine_grid(maps, shape, align_corners=align),
@@ -151,7 +151,7 @@ def test_affine_grid_of_one_axis_and_others() -> None:
     x = bb.asarray([[[1.0, 2.0, 4.0]]])
     ahead = bb.asarray([[[1.0, 2 / 3]]])
     assert layers.grid_sample(x, layers.affine_grid(ahead, x.shape)).numpy().round(6).tolist() == [[[2.0, 4.0, 0.0]]]
-    for align in (False, True):  # one place lies in the middle
+    for align in (False, True):  # a single point is in the middle
         assert layers.affine_grid(bb.asarray([[[1.0, 0.25]]]), (1, 1, 1), align_corners=align).tolist() == [[[0.25]]]
     assert layers.affine_grid(bb.ones((2, 2, 3)), (2, 1, 0, 3)).shape == (2, 0, 3, 2)
     half = layers.affine_grid(bb.asarray([[[1.0, 0.0]]], dtype="float16"), (1, 1, 2))
@@ -177,7 +177,7 @@ def test_unfold_and_fold(torch: Any) -> None:
     )
 
 
-def test_resampling_that_is_refused() -> None:
+def test_invalid_resampling_is_refused() -> None:
     x = bb.asarray(normal(1, 1, 4))
     for options, error, words in (
         ({}, ArgumentError, "give either size or scale_factor"),

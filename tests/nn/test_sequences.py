@@ -1,4 +1,4 @@
-"""Embeddings, bags of rows, bilinear products, scans and padded sequences."""
+"""Embeddings, embedding bags, bilinear products, scans and padded sequences."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_scan() -> None:
         layers.ssm_scan(bb.asarray(a), 2.0, bb.asarray(x), axis=2)
 
 
-# ---- products of two vectors, and bags of rows ----
+# ---- bilinear products and embedding bags ----
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -76,18 +76,18 @@ def test_bilinear(torch: Any, bias: bool) -> None:
 
 @pytest.mark.parametrize("mode", ["mean", "sum", "max"])
 @pytest.mark.parametrize("padding_idx", [None, 0, -1])
-def test_bags_of_rows(torch: Any, mode: str, padding_idx: int | None) -> None:
-    """The last bag has nothing but the padding, if there is one."""
+def test_embedding_bags(torch: Any, mode: str, padding_idx: int | None) -> None:
+    """The bag [0, 0, 0, 0] holds only padding, if row 0 is the padding."""
     model = nn.EmbeddingBag(6, 3, mode=mode, padding_idx=padding_idx).astype("float64")
     if padding_idx is not None:
         assert not model.weight[padding_idx].numpy().any()
-    model.weight = nn.parameter(bb.asarray(normal(6, 3)))  # what stands in the row of the padding must not matter
+    model.weight = nn.parameter(bb.asarray(normal(6, 3)))  # the values in the padding row must not matter
     ids = np.array([[1, 2, 0, 4], [0, 0, 5, 5], [3, 1, 1, 2], [0, 0, 0, 0], [5, 5, 5, 5]])
 
     def theirs(p: Any, ids: Any) -> Any:
         return torch.nn.functional.embedding_bag(ids, p["weight"], mode=mode, padding_idx=padding_idx)
 
-    if mode == "max":  # equal ones share the gradient
+    if mode == "max":  # no ties, which would share the gradient
         ids = np.array([[1, 2, 0, 4], [0, 3, 1, 5], [3, 1, 4, 2]])
         np.testing.assert_allclose(
             model(bb.asarray([[5, 5], [0, 0]])).numpy(),

@@ -1,4 +1,4 @@
-"""Summaries of models: multiply-adds by formula and by the operations' bodies, what is counted once, and bad input."""
+"""Summaries of models: multiply-adds from formulas and from default bodies, shared parts, and invalid input."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_columns_add_up_at_every_depth() -> None:
 
 
 class Several(nn.Module):
-    """A model of dicts and tuples, with a part that is not called and one that is called twice."""
+    """A model with dicts and tuples, a layer that is not called and one that is called twice."""
 
     def __init__(self) -> None:
         self.twice, self.never = nn.Linear(4, 4), nn.Linear(4, 9)
@@ -155,7 +155,7 @@ def test_trees_of_inputs_and_outputs() -> None:
     assert [line[:28].rstrip() for line in lines[1:5]] == labels
 
 
-def test_nothing_is_changed_and_nothing_computed() -> None:
+def test_a_summary_changes_and_computes_nothing() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm(3), nn.Dropout(0.5))
     before, drawn = model.state_dict(), bb.random.get_state()
     nn.summary(model, zeros(6, 4))
@@ -222,7 +222,7 @@ NULL = load_backend("null")
 
 
 class Bodies(Wrapper):
-    """The default bodies of all operations, down to products of matrices, which it counts."""
+    """Run the default body of every derived operation, and count multiply-adds of ``matmul``."""
 
     name, count = "bodies", 0
 
@@ -255,7 +255,7 @@ CASES: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_formulas_count_what_bodies_multiply(name: str) -> None:
+def test_formulas_agree_with_the_default_bodies(name: str) -> None:
     shapes, attributes = CASES[name]
     bodies: Any = Bodies(NULL)
     operands = [NULL.zeros(shape, bb.float32) for shape in shapes]

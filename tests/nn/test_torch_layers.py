@@ -1,4 +1,4 @@
-"""Layers that PyTorch has, made by its arguments, with its state dicts: outputs and gradients in both modes.
+"""Layers that PyTorch also has, with its arguments and state dicts: outputs and gradients in both modes.
 
 The expected values are in `torch_layers.npz`, which `tools/freeze_torch_layers.py` writes.
 """
@@ -19,7 +19,7 @@ FILE = Path(__file__).parent / "torch_layers.npz"
 
 
 class Reader:
-    """The arrays of the file, one after the other."""
+    """Read the arrays of the file in order."""
 
     def __init__(self) -> None:
         with np.load(FILE) as arrays:
@@ -38,7 +38,7 @@ class Reader:
 
 
 def read() -> list[dict[str, Any]]:
-    """The cases with their arrays."""
+    """Return the cases with their arrays."""
     reader = Reader()
     for case in reader.cases:
         case["state"] = {name: reader.take(**about) for name, about in case["state"].items()}
@@ -61,12 +61,12 @@ CASES = read()
 
 
 def listed(value: Any) -> Any:
-    """JSON's lists as the tuples that they were."""
+    """Return JSON lists as the tuples they were."""
     return tuple(map(listed, value)) if isinstance(value, list) else value
 
 
 def made(case: dict[str, Any]) -> Any:
-    """Our layer, of other modes of interpolation, which have one name here for any number of axes."""
+    """Return our layer; ``"bilinear"`` is named ``"linear"`` here for any number of axes."""
     options = {name: listed(value) for name, value in (case["options"] | case["ours"]).items()}
     if options.get("mode") == "bilinear":
         options["mode"] = "linear"
@@ -74,7 +74,7 @@ def made(case: dict[str, Any]) -> Any:
 
 
 def tensors(value: Any, dtype: str = "float64") -> Any:
-    """Inputs as tensors; floats require gradients. Several states are a tuple, one is alone."""
+    """Return inputs as tensors, where floats require gradients; several states form a tuple."""
     if isinstance(value, list):
         states = tuple(tensors(part, dtype) for part in value)
         return states if len(states) > 1 else states[0]
@@ -92,7 +92,7 @@ def called(case: dict[str, Any], layer: Any, inputs: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("case", CASES, ids=identity)
-def test_a_layer_is_torchs(case: dict[str, Any], training: bool) -> None:
+def test_layers_equal_torchs(case: dict[str, Any], training: bool) -> None:
     with bb.use_dtype("float64"):
         ours = made(case)
     ours.load_state_dict(case["state"])
@@ -113,7 +113,7 @@ def test_a_layer_is_torchs(case: dict[str, Any], training: bool) -> None:
     for x, right in zip(leaves, expected["grad_inputs"], strict=True):
         close(x.grad(gradients), right)
     found = {}
-    for path, x in parameters.items():  # in a model of torch's names
+    for path, x in parameters.items():  # under the names of our model
         found[path] = bb.zeros(x.shape, dtype="float64") if (g := x.grad(gradients)) is None else g
     twin = made(case).astype("float64")
     twin.load_state_dict({**twin.state_dict(), **found})
@@ -127,14 +127,14 @@ def test_a_layer_is_torchs(case: dict[str, Any], training: bool) -> None:
 
 
 def close(got: Any, right: Any) -> None:
-    """Compare as closely as float32 allows."""
+    """Compare to the precision of float32."""
     np.testing.assert_allclose(got.numpy(), right, rtol=1e-6, atol=1e-6 * max(1.0, np.abs(right).max(initial=0.0)))
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("case", CASES, ids=identity)
 def test_state_dicts_go_both_ways(torch: Any, case: dict[str, Any]) -> None:
-    """Between a model of torch's that is alive and ours."""
+    """From an instantiated torch layer to ours and back."""
     options = {name: listed(value) for name, value in (case["options"] | case["theirs"]).items()}
     theirs = getattr(torch.nn, case["layer"])(*map(listed, case["arguments"]), **options)
     ours = made(case)
@@ -146,7 +146,7 @@ def test_state_dicts_go_both_ways(torch: Any, case: dict[str, Any]) -> None:
         assert np.array_equal(state[name].numpy(), x.numpy())
     theirs.load_state_dict({name: torch.from_numpy(x.numpy()) for name, x in state.items()})
     if len(case["inputs"]) > 1 or case["call"] or case["layer"].endswith("Layer"):
-        return  # which are called in other ways there
+        return  # torch calls these differently
     theirs.eval(), ours.eval()
     x = case["inputs"][0]
     other = torch.from_numpy(x) if x.dtype.kind == "i" else torch.from_numpy(x.astype(np.float32))
@@ -157,7 +157,7 @@ def test_state_dicts_go_both_ways(torch: Any, case: dict[str, Any]) -> None:
 
 
 class Two(nn.Module):
-    """Attention in a list, and once more."""
+    """Attention layers in a list, one of them also as an attribute."""
 
     def __init__(self) -> None:
         self.layers = [nn.MultiheadAttention(4, 2), nn.Sequential(nn.MultiheadAttention(4, 2, num_kv_heads=1))]
@@ -170,7 +170,7 @@ def test_packed_weights_are_split_by_their_names() -> None:
     assert [name for name in state if name.startswith("layers.1")] == [
         *(f"layers.1.0.{name}" for name in ("out_proj.weight", "out_proj.bias", "in_proj_weight", "in_proj_bias")),
     ]  # fmt: skip
-    assert state["layers.1.0.in_proj_weight"].shape == (8, 4)  # of two heads of queries, and one of keys and values
+    assert state["layers.1.0.in_proj_weight"].shape == (8, 4)  # two heads of queries, and one of keys and values
     assert [name for name in state if "layers.0" not in name and "layers.1" not in name] == [
         "first.out_proj.weight", "first.out_proj.bias", "first.in_proj_weight", "first.in_proj_bias",
     ]  # fmt: skip
@@ -206,7 +206,7 @@ def test_packed_weights_that_do_not_fit_are_refused() -> None:
     assert {name: x.tolist() for name, x in layer.state_dict().items()} == {n: x.tolist() for n, x in before.items()}
 
 
-def test_what_a_state_may_lack() -> None:
+def test_optional_entries_of_a_state() -> None:
     layer = nn.Sequential(nn.BatchNorm1d(3))
     layer(bb.asarray(np.arange(6.0).reshape(2, 3), dtype="float32"))
     state = layer.state_dict()
@@ -267,7 +267,7 @@ def test_dropout_of_channels() -> None:
 
 
 def test_every_layer_that_both_have_is_here(torch: Any) -> None:
-    """Modules of torch with a name of ours, apart from containers."""
+    """Every module name that torch and we share has a case, apart from containers."""
     both = {
         name
         for name in nn.__all__

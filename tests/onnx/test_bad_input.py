@@ -123,7 +123,7 @@ def test_files_that_are_not_there(location, tmp_path):
 
 
 @pytest.mark.parametrize(("offset", "length"), [(4, 8), (0, 4), (0, 2**62), (2**62, 8), (-4, 8)])
-def test_data_that_are_not_there(offset, length, tmp_path):
+def test_external_data_beyond_the_end_of_the_file(offset, length, tmp_path):
     (tmp_path / "w.bin").write_bytes(bytes(8))
     refused(FileFormatError, "tensor 'w'", saved(outside("w.bin", offset=offset, length=length), tmp_path))
 

@@ -92,7 +92,7 @@ def test_eigenvalues_of_a_real_matrix_are_exact_conjugates() -> None:
     np.testing.assert_allclose(x @ vectors.numpy(), vectors.numpy() * values.numpy()[:, None], atol=1e-12)
 
 
-def test_the_order_and_phases_of_other_libraries_are_made_those_of_the_contract() -> None:
+def test_results_of_other_libraries_are_brought_to_the_contracts_order_and_phases() -> None:
     k: Any = NUMPY
     for x in (np.stack([S, V]), np.roll(np.eye(5), 1, 0) + 0j, np.zeros((0, 2, 2)) + 0j):
         for got, expected in zip(turned_eig(k, *np.linalg.eig(x)), k.eig(x), strict=True):
@@ -103,7 +103,7 @@ def test_the_order_and_phases_of_other_libraries_are_made_those_of_the_contract(
             np.testing.assert_allclose(got, expected, atol=1e-13)
 
 
-#: Losses that depend on the phases of vectors, or on nothing but values.
+#: Losses that depend on the phases of vectors, or only on values.
 LOSSES: dict[str, Callable[[Any], Any]] = {
     "eigenvectors": lambda x: bb.real(L.eigh(x).eigenvectors * v).sum(),
     "eigenvalues": lambda x: (L.eigvalsh(x) ** 3).sum() + bb.sum(bb.abs(L.eigvals(x)) ** 2),
@@ -123,7 +123,7 @@ def adjoint_of(x: Any) -> Any:
 
 
 def slope(f: Callable[[Any], Any], at: Any, along: Any) -> Any:
-    """The derivative along a direction, by central differences of the fourth order."""
+    """Return the derivative along a direction, by central differences of the fourth order."""
     one, two = ((f(at + h * along) - f(at - h * along)) / (2 * h) for h in (1e-3, 2e-3))
     return (4 * one - two) / 3
 
@@ -141,7 +141,7 @@ def test_losses_through_vectors_have_gradients_of_both_orders(name: str) -> None
         np.testing.assert_allclose(found.numpy(), second, rtol=1e-6, atol=1e-6)
 
 
-def test_gradients_of_what_phases_do_not_change_are_those_of_torch() -> None:
+def test_gradients_of_phase_independent_losses_are_those_of_torch() -> None:
     torch = pytest.importorskip("torch")
     t = torch.linalg
 
@@ -157,7 +157,7 @@ def test_gradients_of_what_phases_do_not_change_are_those_of_torch() -> None:
         }
 
     names = both(s, bb, L, lambda x: L.svd(x, full_matrices=False))
-    # PyTorch's diagonal of R is real, of either sign: the matrix is one for which it is positive.
+    # PyTorch's R has a real diagonal of either sign; for this matrix it is positive.
     q, r = np.linalg.qr(S)
     there = q * (np.diagonal(r) / abs(np.diagonal(r))) @ (r * (abs(np.diagonal(r)) / np.diagonal(r))[:, None])
     np.testing.assert_allclose(there, S, atol=1e-13)
@@ -179,7 +179,7 @@ def test_gradients_of_what_phases_do_not_change_are_those_of_torch() -> None:
 
 
 def test_phases_of_lapack_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors times random phases, as another LAPACK might give them, are the same vectors with the same gradients."""
+    """With vectors multiplied by random phases, as another LAPACK might return them, results are the same."""
     names = ("eigenvectors", "left vectors", "both vectors", "any vectors")
     before = [(LOSSES[name](s).item(), bb.grad(LOSSES[name])(s).numpy()) for name in names]
 
@@ -227,7 +227,7 @@ def test_determinants_of_singular_matrices_have_two_derivatives(part: Callable[[
     assert np.isnan(bb.grad(lambda x: L.slogdet(x).logabsdet)(x * 0.0).numpy()).all()
 
 
-def test_equal_values_have_no_vectors_to_differentiate() -> None:
+def test_vectors_of_equal_values_are_not_differentiable() -> None:
     unit = bb.eye(2, dtype="complex128")
     for loss in (lambda x: bb.real(L.eigh(x).eigenvectors).sum(), lambda x: bb.real(L.eig(x).eigenvectors).sum()):
         assert np.isnan(bb.grad(loss)(unit).numpy()).any()

@@ -1,8 +1,8 @@
-"""Complex operands of every operation: those with the letter C under every decorator, the others refused with a reason.
+"""Complex operands: operations with the letter C take them under every decorator, the others refuse with a reason.
 
-Samples and their derivatives by differences are of the conformance suite; here they are tried at three sizes, below and
-above those from which kernels of the NumPy backend pay, and through a backend that lets no operation but those with
-the letter C see a complex operand.
+The conformance suite checks samples and their derivatives. These tests run them at three sizes, below and above the
+thresholds for kernels of the NumPy backend, and on a backend that passes complex operands only to operations with the
+letter C.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from backburn.tensor.core.wrapping import is_tensor
 
 
 class Closed(Wrapper):
-    """Refuses complex operands of operations without the letter C, which nothing may call, and wider results."""
+    """Fail on complex operands of an operation without the letter C, and on results wider than the operands."""
 
     name = "closed"
 
@@ -87,7 +87,7 @@ def test_values_at_three_sizes(name: str) -> None:
             for dtype in DTYPES:
                 operands = operands_in(name, sample, dtype)
                 adds = float(elements_of(operands) if "prod" in name else elements_of(operands) ** 0.5)
-                # The backend around it calls its operations.
+                # CHECKED wraps NUMPY and calls its operations.
                 for k in (NUMPY,) if size == 2 else (CHECKED,):
                     got = as_tuple(getattr(k, name)(*operands, **sample.attributes))
                     for g, e in zip(got, expected, strict=True):
@@ -101,7 +101,7 @@ def close(got: float, expected: float, tolerance: float) -> None:
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_derivatives_agree(name: str) -> None:
-    """Forward and reverse, of first and second order, also where nothing but operations with the letter C is called."""
+    """Forward and reverse mode agree at both orders, also if only operations with the letter C may be called."""
     assert smooth_cases(name), "no sample"
     for sample in smooth_cases(name):
         one = Call(name, sample)
@@ -137,7 +137,7 @@ def test_derivatives_agree(name: str) -> None:
 
 @pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_large_gradients_are_those_of_the_wide_dtype(name: str, size: int) -> None:
+def test_gradients_of_large_operands_equal_those_in_the_wide_dtype(name: str, size: int) -> None:
     for sample in cases_of(name, size)[:1]:
         narrow, wide = (Call(name, Sample(tuple(operands_in(name, sample, d)), sample.attributes)) for d in DTYPES)
         narrow.weights = [w.astype(n.dtype) for w, n in zip(wide.weights, narrow.weights, strict=True)]
@@ -192,7 +192,7 @@ RECORDED = [
 @pytest.mark.parametrize(("size", "dtype"), [pytest.param(size, dtype, marks=marks) for size, dtype, marks in RECORDED])
 @pytest.mark.parametrize("name", COMPUTED)
 def test_recorded(name: str, size: int, dtype: str) -> None:
-    """A replayed step gives the bits of an unrecorded one, with gradients, also at sizes that are fused for floats."""
+    """Replayed and unrecorded steps are bitwise equal, with gradients, also at sizes that are fused for floats."""
     for sample in cases_of(name, size)[:1]:
         given = tensors(operands_in(name, sample, dtype))
         places = [i for i, o in enumerate(given) if is_tensor(o) and o.dtype.has_gradient]
@@ -242,7 +242,7 @@ def test_creation(name: str, dtype: Any) -> None:
 
 
 def complex_call(name: str, sample: Sample) -> Any:
-    """A call of a sample by the functions of tensors, with complex tensors for the float ones."""
+    """Return a call of a sample through tensor functions, with complex tensors for the float ones."""
     operands = tensors(map_operands(sample.operands, lambda o: with_imaginary(o) if is_float(o) else o))
     return lambda: call(name, *operands, **sample.attributes)
 

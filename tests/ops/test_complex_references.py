@@ -1,7 +1,7 @@
-"""Gradients of every operation that takes complex numbers, of both orders, beside those of PyTorch and of JAX.
+"""First and second gradients of every operation that takes complex numbers, against PyTorch and JAX.
 
-Cotangents of the contract are those of JAX, and the conjugates of PyTorch's. What only moves and adds up elements is
-there the matrix that the operation is of real numbers.
+Cotangents of the contract equal JAX's and are the conjugates of PyTorch's. An operation that only moves and adds
+elements is computed there with its matrix over the real numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backburn.conformance.samples.calls import as_tuple, is_inexact
 from backburn.ops.bodies.adjoints import LEADING
 from backburn.ops.table import OPERATIONS
 
-#: Operations that are linear in all their operands together, by real numbers.
+#: Operations that are linear in all their operands together, with real coefficients.
 LINEAR = {
     name
     for name in DIFFERENTIABLE
@@ -30,7 +30,7 @@ LINEAR = {
 
 
 class Library:
-    """What the formulas below need, by the functions of PyTorch or JAX."""
+    """The functions that the formulas below need, from PyTorch or JAX."""
 
     def __init__(self, np_like: Any, linalg: Any) -> None:
         self.np, self.linalg = np_like, linalg
@@ -55,19 +55,19 @@ class Library:
         return x * self.constant(np.triu(np.ones(tuple(x.shape))))
 
     def at(self, x: Any, places: Any) -> Any:
-        """Elements of each column, as a row."""
+        """Return one element of each column, as a row."""
         rows = (places[..., None, :] == np.arange(x.shape[-2])[:, None]) * 1.0
         return (x * self.constant(rows)).sum(-2)[..., None, :]
 
     def turned(self, vectors: Any) -> Any:
-        """The factors that make the leading elements of columns real and positive."""
+        """Return the factors that make the leading elements of columns real and positive."""
         size = np.abs(host(vectors))
         first = np.argmax(size >= LEADING * size.max(-2, keepdims=True), axis=-2)
         return self.np.conj(self.sgn(self.at(vectors, first)))
 
 
 def host(x: Any) -> Any:
-    """The values of an array of a library, also of one that is being differentiated."""
+    """Return the values of a library's array, also while it is being differentiated."""
     if "jax" in sys.modules:
         jax: Any = sys.modules["jax"]
         x = jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x
@@ -85,7 +85,7 @@ def hermitian(b: Library, x: Any) -> Any:
 
 
 def powers(b: Library, x: Any, axis: Any, keepdims: bool = False) -> Any:
-    """Products along axes, one factor after the other."""
+    """Return products along axes, multiplying one factor at a time."""
     for a in sorted(axis):
         parts = [x[(slice(None),) * a + (slice(i, i + 1),)] for i in range(x.shape[a])]
         total = parts[0] if parts else None
@@ -138,7 +138,7 @@ def of_eig(b: Library, x: Any) -> Any:
 
 
 def of_lu(b: Library, x: Any) -> Any:
-    """Elimination in the order of rows that was found."""
+    """Eliminate with the row order that the NumPy backend found."""
     order, _, _ = NUMPY.lu(host(x))
     m, n = x.shape[-2:]
     change = (order[..., :, None] == np.arange(m)) * (1 + 0j)
@@ -195,7 +195,7 @@ def padded(b: Library, x: Any, padding: Any) -> Any:
 
 
 def transposed(b: Library, x: Any, w: Any, bias: Any = None, **options: Any) -> Any:
-    """The transpose of a convolution, which is linear: the matrix of real numbers for each tap of the weight."""
+    """Return a transposed convolution, from the real matrix of each tap of the weight."""
     found: Any = 0
     shape = NUMPY.conv_transpose(np.zeros(tuple(x.shape)), np.zeros(tuple(w.shape)), None, **options).shape
     for place in np.ndindex(*w.shape):
@@ -208,7 +208,7 @@ def transposed(b: Library, x: Any, w: Any, bias: Any = None, **options: Any) -> 
 
 
 def of_weight(b: Library, x: Any, grad: Any, **options: Any) -> Any:
-    """The gradient by a weight: bilinear, with ones and zeros for coefficients."""
+    """Return the gradient with respect to a weight: bilinear, with coefficients 0 and 1."""
     zeros = np.zeros(tuple(x.shape)), np.zeros(tuple(grad.shape))
     found: Any = 0
     shape = NUMPY.conv_weight_backward(*zeros, **options).shape
@@ -221,7 +221,7 @@ def of_weight(b: Library, x: Any, grad: Any, **options: Any) -> Any:
 
 
 def matrix_of(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> tuple[Any, Any]:
-    """The matrix, and the constant, of an affine function of real arrays: one column for each element."""
+    """Return the matrix and the constant of an affine function of real arrays: one column per element."""
     sizes = [int(np.prod(s)) for s in shapes]
     columns = []
     for number in (None, *range(sum(sizes))):
@@ -288,7 +288,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
         mT(g.reshape(-1, g.shape[-1])) @ x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]).sum(0)
     ),
 }  # fmt: skip
-#: What the libraries have no derivative of: functions of the matrix alone are compared for these samples.
+#: Nearly singular samples of these are skipped, as the libraries have no derivatives there.
 SINGULAR = {"det", "slogdet", "cofactors", "solve", "inv", "pinv"}
 
 
@@ -298,7 +298,7 @@ def test_every_operation_has_a_formula() -> None:
 
 
 def outputs(b: Library, one: Call, xs: list[Any]) -> list[Any]:
-    """The results of a call by a library, of its float operands."""
+    """Return the results of a call from a library, as functions of its float operands."""
     if one.name in LINEAR:
         shapes = [x.shape for x in one.at]
 
@@ -325,7 +325,7 @@ def loss(b: Library, one: Call, xs: list[Any]) -> Any:
 
 
 def second(one: Call) -> list[Any]:
-    """The cotangents of the operands of the derivative along the direction, by two levels of reverse mode."""
+    """Return the operands' cotangents of the derivative along the direction, from two levels of reverse mode."""
     a = Autodiff(NUMPY)
     xs = [a.set_require_grad(a.from_inner(x), True) for x in one.at]
     total: Any = None
@@ -393,7 +393,7 @@ def test_gradients_are_those_of_jax(name: str) -> None:
     with jax.enable_x64(True):
         b = Library(jax.numpy, jax.numpy.linalg)
         for one in calls(name)[:2]:
-            if name == "eig":  # JAX has derivatives of the values alone
+            if name == "eig":  # JAX differentiates only the values
                 continue
 
             def of(xs: Any, one: Call = one) -> Any:

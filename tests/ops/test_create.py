@@ -1,4 +1,4 @@
-"""Making primitives, reading them, and casting: what samples cannot say."""
+"""Creating, reading and casting primitives: cases beyond the samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ K: Any = load_backend("numpy")
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS, bool_])
-def test_every_dtype_comes_and_goes(dtype: DType) -> None:
+def test_every_dtype_converts_both_ways(dtype: DType) -> None:
     host = np.array([[0, 1], [1, 1]]).astype(dtype.dtype)
     x = K.from_numpy(host)
     assert K.dtype(x) is dtype
@@ -42,7 +42,7 @@ def test_host_data_are_copied_both_ways() -> None:
     assert K.to_numpy(K.broadcast_to(K.from_numpy(host), (2, 2, 3))).flags.writeable
 
 
-def test_byte_order_and_subclasses_become_plain() -> None:
+def test_byte_order_and_subclasses_become_native_arrays() -> None:
     class Sub(np.ndarray):
         pass
 
@@ -57,12 +57,12 @@ def test_byte_order_and_subclasses_become_plain() -> None:
 @pytest.mark.parametrize(
     "host", [np.array(["a"]), np.array([None]), np.array(["2020-01-01"], "M8[D]"), np.zeros(2, "i4,i4")]
 )
-def test_what_has_no_dtype_is_refused(host: Any) -> None:
+def test_host_data_without_a_dtype_is_refused(host: Any) -> None:
     with pytest.raises(DTypeError, match="not a dtype"):
         K.from_numpy(host)
 
 
-def test_many_are_read_at_once() -> None:
+def test_to_numpy_many() -> None:
     outer: Any = Autodiff(K)
     tracked = outer.set_require_grad(outer.from_inner(np.array([1.0, 2.0])), True)
     read = outer.to_numpy_many([tracked, np.array([True]), K.quantize(np.ones(2)), tracked])
@@ -104,7 +104,7 @@ def test_casts_of_extremes() -> None:
     assert K.astype(np.array([0.5, 0.0]).astype(ml_dtypes.bfloat16), bool_).tolist() == [True, False]
 
 
-def test_arange_counts_before_it_computes() -> None:
+def test_the_length_of_arange() -> None:
     assert arange_length(0, 10**30, 10**29) == 10
     assert arange_length(0.0, 1.0, 0.1) == 10
     assert arange_length(1, 0, 1) == 0

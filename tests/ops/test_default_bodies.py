@@ -1,4 +1,4 @@
-"""The default bodies of the contract, run over what is required only: what a backend gets that overrides nothing."""
+"""The default bodies, run on required operations alone, as for a backend that overrides nothing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from backburn_numpy import NumpyBackend
 DERIVED = {
     name: entry.body
     for name, entry in OPERATIONS.items()
-    if not entry.required and not entry.needs_complex  # which have bodies for backends without complex numbers
+    if not entry.required and not entry.needs_complex  # whose bodies are for backends without complex numbers
 }
-#: NumPy with every derived operation as the contract writes it.
+#: BARE is the NumPy backend with the default body of every derived operation.
 NUMPY: Any = load_backend("numpy")
 BARE: Any = object.__new__(type("BareBackend", (NumpyBackend,), dict(DERIVED)))
 
@@ -31,12 +31,12 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def test_nothing_derived_is_overridden() -> None:
+def test_the_bare_backend_overrides_no_derived_operation() -> None:
     assert all(getattr(type(BARE), name) is body for name, body in DERIVED.items())
     assert any(getattr(NumpyBackend, name) is not body for name, body in DERIVED.items())
 
 
-def test_what_is_required_has_no_body() -> None:
+def test_required_operations_have_no_default_body() -> None:
     for name, entry in OPERATIONS.items():
         if entry.required:
             arguments = [None] * len(entry.parameters)
@@ -62,7 +62,7 @@ def test_values(name: str) -> None:
 
 
 def compare_values(samples: SampleSet, sample: Sample, dtype: str) -> None:
-    """Compare what the body makes of a sample in a dtype with the reference."""
+    """Compare the default body with the reference for a sample in a dtype."""
 
     def one(operand: Any, host: str) -> Any:
         if isinstance(operand, list):

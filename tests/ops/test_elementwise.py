@@ -18,7 +18,7 @@ BASE = load_backend("numpy")
 
 
 def test_signs_of_zeros() -> None:
-    """-0.0 equals 0.0, so that comparisons of values do not see it."""
+    """Comparisons of values miss the sign, since -0.0 equals 0.0."""
     for name, operands in {
         "fmod": (np.array([-0.0, 0.0, -4.0, 4.0]), 2.0),
         "copysign": (np.zeros(2), np.array([-0.0, 0.0])),
@@ -49,8 +49,8 @@ def test_nextafter_is_the_neighbour(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "remainder", "maximum", "pow", "hypot", "atan2"])
-def test_bfloat16_beside_a_python_scalar(name: str) -> None:
-    """NumPy gives float32 there, because it does not know bfloat16 as one of its own."""
+def test_bfloat16_with_a_python_scalar(name: str) -> None:
+    """NumPy gives float32, because bfloat16 is not a built-in dtype."""
     dtype = pytest.importorskip("ml_dtypes").bfloat16
     x = np.array([1.0, 2.0, 3.0], dtype)
     operation = getattr(BASE, name)
@@ -64,7 +64,7 @@ def test_bfloat16_beside_a_python_scalar(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("n", range(5))
 def test_bessel_functions_over_powers(n: int, dtype: str) -> None:
-    """Against mpmath, on both sides of where the series ends: in units of eps, of the result or of its envelope."""
+    """Against mpmath, on both sides of the end of the series, with errors in eps of the result or of its envelope."""
     mp = pytest.importorskip("mpmath").mp.clone()
     mp.dps = 40
     eps = float(np.finfo(dtype).eps)
@@ -150,7 +150,7 @@ def test_slopes_of_the_inverse_of_mills_ratio(n: int, dtype: str) -> None:
     assert abs(BASE.inverse_mills(ends, n)[0] - (-1.0 if n == 1 else 0.0)) <= eps
 
 
-def test_ratios_of_integrals_begin_with_the_first() -> None:
+def test_erfc_ratio_refuses_order_0() -> None:
     with pytest.raises(ArgumentError, match=r"erfc_ratio: the order n is 0; it is 1 or more"):
         BASE.erfc_ratio(np.ones(2), 0)
 
@@ -195,7 +195,7 @@ def test_derivatives_in_float16_neither_overflow_nor_vanish(name: str) -> None:
     "exponent", [3, -1, -2, 5, 0, -3.0, 0.5, -0.5, 1.5, 1 / 3, 1001.0, -1e3, math.inf, -math.inf, math.nan]
 )
 def test_many_powers_are_those_of_few(exponent: float, dtype: str) -> None:
-    """Powers of many elements to one number, also of negative ones, zeros and infinities; and exponents in an array."""
+    """One exponent for many elements equals an array of exponents for few, also for negatives, zeros and infinities."""
     ends = np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 2, -2, 0.5, -0.5, 1e-30, -1e30, 1.1, -1.1], dtype)
     k = load_backend("numpy")
     found = k.pow(np.tile(ends, 20), exponent)

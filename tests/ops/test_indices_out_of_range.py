@@ -1,4 +1,4 @@
-"""An index outside its axis raises, in the NumPy backend's functions and in the contract's own bodies."""
+"""An index outside its axis raises, in the NumPy backend's functions and in the default bodies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backburn.ops.table import OPERATIONS
 BASE = load_backend("numpy")
 X = np.arange(6.0).reshape(2, 3)
 
-#: Operands for an index, and attributes, of each operation.
+#: For each operation: a function from an index to operands, and attributes.
 CALLS: dict[str, tuple[Callable[[Any], tuple[Any, ...]], dict[str, Any]]] = {
     "take_along_axis": (lambda i: (X, np.array([[0], [i]])), {"axis": 1}),
     "take_along_axis_backward": (lambda i: (np.ones((2, 2)), np.array([[0, 1], [i, 0]])), {"shape": (2, 3), "axis": 1}),
@@ -32,7 +32,7 @@ CALLS: dict[str, tuple[Callable[[Any], tuple[Any, ...]], dict[str, Any]]] = {
 
 
 def ways(name: str) -> list[Callable[..., Any]]:
-    """The backend's function, and the default body where there is one."""
+    """Return the backend's function, and the default body if there is one."""
     found = [getattr(BASE, name)]
     if not OPERATIONS[name].required:
         found.append(lambda *operands, **options: OPERATIONS[name].body(BASE, *operands, **options))
@@ -59,7 +59,7 @@ def test_adding_with_an_index_out_of_range_raises() -> None:
 
 
 @pytest.mark.parametrize("name", ["label_cross_entropy", "label_cross_entropy_backward", "nll_loss", "cross_entropy"])
-def test_a_label_is_not_counted_from_the_end(name: str) -> None:
+def test_labels_out_of_range_raise(name: str) -> None:
     grad = (np.ones(2),) if name.endswith("backward") else ()
     for call in ways(name):
         call(*grad, X, np.array([0, 2]), axis=1)

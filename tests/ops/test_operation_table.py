@@ -1,4 +1,4 @@
-"""The pages of operations and of gradient rules, which the documentation writes from the contract."""
+"""The pages of operations and of gradient rules, which the documentation generates from the contract."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXTENSIONS = Path(__file__).parents[2] / "docs" / "_ext"
 
 @pytest.fixture
 def extensions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports an extension of the documentation's build by its name."""
+    """Import an extension of the documentation build by name."""
     pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(str(EXTENSIONS))
     before = set(sys.modules)
@@ -34,7 +34,7 @@ def table(extensions: Callable[[str], ModuleType]) -> ModuleType:
 
 @pytest.fixture
 def rules(extensions: Callable[[str], ModuleType]) -> dict[str, str]:
-    """The sections of the page of gradient rules, by operation, and the families' lists of those without a rule."""
+    """Return the sections of the page of gradient rules by operation, and the whole page under the empty string."""
     page = extensions("gradient_rules").page()
     return {part.partition("\n")[0]: part for part in page.split("\n### ")[1:]} | {"": page}
 
@@ -68,7 +68,7 @@ def test_operations_of_users_are_not_on_the_page(table: ModuleType, monkeypatch:
 
 
 def test_every_gradient_rule_is_on_the_page_of_rules(rules: dict[str, str]) -> None:
-    """As the lines that are registered: the statement, and the functions that are not lambdas."""
+    """The page shows the registering statement, and the functions that are not lambdas."""
     smooth = [e for e in OPERATIONS.values() if e.differentiable and e.body.__module__.startswith("backburn.")]
     assert len(smooth) > 200
     shared = rules[""].partition("## Functions that several rules call")[2]

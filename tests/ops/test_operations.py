@@ -1,4 +1,4 @@
-"""Every operation on the NumPy backend, on all of its samples, where the conformance suite takes a few.
+"""Every operation on the NumPy backend, with all of its samples; the conformance suite takes a few.
 
 ``conformance/test_conformance.py`` runs the suite itself: values, dtypes, shapes, gradients.
 """
@@ -42,7 +42,7 @@ def test_layouts_that_are_not_contiguous(name: str) -> None:
 
 
 @each_operation
-def test_inputs_are_left_as_they_were(name: str) -> None:
+def test_inputs_are_not_modified(name: str) -> None:
     for index, sample in enumerate(SAMPLES[name].cases):
         if not sample.attributes.get("donate"):
             for dtype in dtypes_of(name, sample, BASE):
@@ -51,7 +51,7 @@ def test_inputs_are_left_as_they_were(name: str) -> None:
 
 @each_operation
 def test_autodiff_computes_the_same(name: str) -> None:
-    """Recorded, and with recording of untracked operands: the inner backend's numbers, in the right kind."""
+    """Autodiff gives the inner backend's values and dtypes, for tracked and untracked operands."""
 
     def lifted(x: Any) -> Any:
         if isinstance(x, Stored):
@@ -75,7 +75,7 @@ def test_autodiff_computes_the_same(name: str) -> None:
 
 @each_operation
 def test_derivatives(name: str) -> None:
-    """Derivatives agree at every order that a sample has; the third is checked at the first point that has it."""
+    """Derivatives agree at every order that a sample has; the third only at the first sample that has it."""
     samples = SAMPLES[name]
     cases = [sample for sample in samples.cases if OPERATIONS[name].differentiable and leaves(sample)]
     third = next((sample for sample in cases if sample.smooth >= 3), None)

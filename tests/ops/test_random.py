@@ -1,4 +1,4 @@
-"""Random numbers: bits against an independent generator, layout, ranges, moments and tails."""
+"""Random numbers: words against an independent generator, layout, ranges, moments and tails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY = 200_000
 
 
 def test_philox_gives_the_published_numbers() -> None:
-    """The known answers that come with Random123, the authors' library."""
+    """The test vectors of Random123, the authors' library."""
     ones = 2**64 - 1
     assert philox((0, 0, 0, 0), (0, 0)) == (
         0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B,
@@ -43,14 +43,14 @@ def test_philox_gives_the_published_numbers() -> None:
 
 @pytest.mark.parametrize("key", [0, 1, 2**64, 2**128 - 1])
 @pytest.mark.parametrize("offset", [0, 1, 7, 8, 2**33 + 5, 2**63 + 5])
-def test_bits_are_those_of_the_stream(key: int, offset: int) -> None:
+def test_words_are_those_of_the_stream(key: int, offset: int) -> None:
     got = K.random_bits(key, offset, (3, 5))
     assert K.dtype(got) is int64
     assert got.ravel().tolist() == [word(key, offset + i) for i in range(15)]
 
 
 def test_the_stream_is_that_of_numpy() -> None:
-    """Uniform numbers too are those of NumPy's generator over the same key."""
+    """Uniform numbers equal those of NumPy's generator with the same key."""
     generator = np.random.Generator(np.random.Philox(key=42))
     np.testing.assert_array_equal(K.uniform(42, 0, (40_001,), float32), generator.random(40_001, np.float32))
     generator = np.random.Generator(np.random.Philox(key=42))
@@ -91,7 +91,7 @@ def test_a_short_draw_begins_a_long_one_of_any_shape(name: str, options: dict[st
 def test_a_draw_reads_its_own_words_and_no_others(
     name: str, options: dict[str, Any], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every word that `draws` counts is read, and none beyond: seen on the contract's own formula."""
+    """The default bodies read exactly the words that `draws` counts."""
     read: set[int] = set()
     bits = type(K).random_bits
 
@@ -109,7 +109,7 @@ def test_a_draw_reads_its_own_words_and_no_others(
 
 
 def test_consecutive_draws_do_not_overlap() -> None:
-    """Two draws laid end to end are one: in whole pairs for normal numbers."""
+    """Consecutive draws concatenate to one draw, in whole pairs for normal numbers."""
     for name, options in DRAWS:
         whole = draw(name, 0, (30,), options)
         sizes = [2, 6, 22]
@@ -162,7 +162,7 @@ def test_normal_numbers(dtype: Any, reach: float) -> None:
 
 
 def test_normal_numbers_stay_finite_at_the_ends_of_the_words() -> None:
-    """The smallest and the largest word in both places of a pair, by the contract's own formula."""
+    """Combine the smallest and the largest word in every position, with the default body."""
     from backburn.ops.table import OPERATIONS
 
     class Fixed(type(K)):  # type: ignore[misc]
@@ -213,7 +213,7 @@ def test_bernoulli() -> None:
             K.bernoulli(2, 0, (3,), p)
 
 
-def test_permutation_is_one() -> None:
+def test_permutation_contains_every_index_once() -> None:
     for n in (0, 1, 2, 1000):
         x = K.permutation(4, 0, n)
         assert x.dtype == np.int64
@@ -278,7 +278,7 @@ SHAPES = np.concatenate([np.geomspace(1e-3, 1e6, 40_000), [0.0, -1.0, np.nan, np
 @pytest.mark.parametrize(
     ("name", "options"), [("gamma", {}), ("gamma", {"log": True}), ("poisson", {})], ids=["gamma", "log", "poisson"]
 )
-def test_what_looks_at_rejected_candidates_alone_gives_the_same(name: str, options: dict[str, Any], dtype: str) -> None:
+def test_gamma_and_poisson_equal_their_default_bodies(name: str, options: dict[str, Any], dtype: str) -> None:
     x = SHAPES.clip(None, 6e4 if dtype == "float16" else np.inf).astype(dtype)
     near = partial(np.testing.assert_allclose, rtol=0.0 if name == "poisson" else 1e-6, strict=True)
     expected = OPERATIONS[name].body(K, x, key=9, offset=5, **options)
@@ -290,7 +290,7 @@ def test_what_looks_at_rejected_candidates_alone_gives_the_same(name: str, optio
     assert draws(name, x.shape, K.dtype(x)) == x.size * {"poisson": 32}.get(name, 34 if dtype == "float64" else 17)
 
 
-def test_gamma_numbers_of_float64_have_two_words_for_each() -> None:
+def test_gamma_numbers_of_float64_use_two_words_per_candidate() -> None:
     alpha = np.array([0.05, 0.3, 0.9, 1.0, 1.7, 40.0, 1e5])
     for log in (False, True):
         expected = references.gamma(alpha, 3, 11, log, float64)
@@ -300,7 +300,7 @@ def test_gamma_numbers_of_float64_have_two_words_for_each() -> None:
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("alpha", [0.01, 0.3, 1.0, 2.5, 70.0, 1e4])
 def test_gamma_numbers_move_with_their_quantiles(alpha: float, log: bool) -> None:
-    """First and second derivatives at fixed probabilities, of the whole range, against 40 digits of mpmath."""
+    """First and second derivatives at fixed quantiles over the whole range, against 40 digits of mpmath."""
     mp = pytest.importorskip("mpmath").mp.clone()
     mp.dps = 40
     shapes = np.full(60, alpha)
@@ -308,7 +308,7 @@ def test_gamma_numbers_move_with_their_quantiles(alpha: float, log: bool) -> Non
     some = [int(np.argmin(found)), 0, 1, int(np.argmax(found))]
 
     def slope(a: Any, y: Any) -> Any:
-        """Probability of the logarithm ``y``, by differences of the smaller incomplete gamma function."""
+        """Return the slope of the logarithm ``y``, by differences of the smaller incomplete gamma function."""
         x, d = mp.exp(y), a * mp.mpf(10) ** -12
         low, sign = ((0, x), -1) if x < a else ((x, mp.inf), 1)
         change = mp.gammainc(a + d, *low, regularized=True) - mp.gammainc(a - d, *low, regularized=True)
@@ -332,7 +332,7 @@ def test_gamma_numbers_move_with_their_quantiles(alpha: float, log: bool) -> Non
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("alpha", [0.05, 0.4, 1.0, 2.5, 60.0, 1e6])
 def test_gamma_numbers_have_their_distribution(alpha: float, dtype: str) -> None:
-    """The largest distance from the distribution function, times sqrt(n): above 1.95 for one key in a thousand."""
+    """Kolmogorov-Smirnov: the largest distance times sqrt(n) exceeds 1.95 for one key in a thousand."""
     torch = pytest.importorskip("torch")
     n = 100_000
     low = K.gamma(np.full(n, alpha, dtype), key=21, offset=0, log=True).astype("float64")
@@ -352,7 +352,7 @@ def test_poisson_numbers_have_their_distribution(rate: float) -> None:
     assert distance * math.sqrt(n) < 1.95
 
 
-def test_where_no_candidate_is_accepted_there_is_a_number_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gamma_and_poisson_return_a_number_if_no_candidate_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(original: Any) -> Any:
         def candidate(*args: Any) -> Any:
             found, accepted = original(*args)

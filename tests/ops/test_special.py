@@ -1,7 +1,7 @@
-"""The special functions against mpmath: the bodies of the contract, on arrays and on the NumPy backend.
+"""The special functions against mpmath: the default bodies on arrays, and the NumPy backend.
 
 Errors are in units in the last place (ulp) of the exact result; subnormal results count in the smallest subnormal.
-Near the zeros on the negative axis the bound is absolute, relative to what the reflection formula adds up.
+Near zeros on the negative axis errors are relative to the terms of the reflection formula.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RENAMED = {"neg": "negative", "mul": "multiply", "sub": "subtract", "div": "divi
 
 
 class Namespace:
-    """NumPy's functions under the contract's names, on arrays of any shape, silent."""
+    """NumPy's functions under the contract's names, for arrays of any shape, without warnings."""
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, RENAMED.get(name, name))
@@ -124,7 +124,7 @@ CASES: dict[str, tuple[Any, list[tuple[Any, ...]], dict[int, float]]] = {
 
 
 def sample(intervals: list[tuple[Any, ...]], dtype: Any) -> Any:
-    """A fixed grid and as many random points of each interval, in ``dtype``: those that are finite and not 0."""
+    """Return a grid and as many random points of each interval in ``dtype``, without 0 and infinities."""
     rng = np.random.default_rng(20)
     parts = []
     for interval in intervals:
@@ -154,7 +154,7 @@ def points_and_values(name: str, dtype: Any) -> tuple[Any, list[Any]]:
 
 
 def ulps(got: Any, exact: list[Any], dtype: Any) -> Any:
-    """The error of each element in units in the last place of the exact value."""
+    """Return the error of each element in units in the last place of the exact value."""
     info = ml_dtypes.finfo(dtype)
     errors = []
     with mp.workprec(200):
@@ -183,7 +183,7 @@ def test_values(name: str, dtype: Any) -> None:
 @needs_kernels
 @pytest.mark.parametrize("name", ["ndtr", "log_ndtr"])
 def test_the_normal_distribution_in_float32(name: str) -> None:
-    """Within a rounding by kernels, also far to the left."""
+    """Kernels err by one rounding at most, also far to the left."""
     function = getattr(BASE, name)
     x = np.concatenate([np.linspace(-13, 13, 100_001), -np.logspace(1, 19, 2001)]).astype(np.float32)
     exact = function(x.astype(np.float64))
@@ -196,7 +196,7 @@ def test_the_normal_distribution_in_float32(name: str) -> None:
 
 
 def polygamma(n: int, dtype: Any) -> tuple[Any, list[Any]]:
-    """Positive numbers and the exact values there."""
+    """Return positive points and the exact values there."""
     x = sample([(0, 3), (2, 12), ("log", 1e-4, 1), ("log", 8, 1e5)], dtype)
     with mp.workprec(200):
         return x, [mp.polygamma(n, mp.mpf(float(v))) for v in x]
@@ -211,9 +211,9 @@ def test_polygamma_of_positive_numbers(n: int, dtype: Any) -> None:
 
 
 def reflections() -> dict[str, tuple[Any, Any, tuple[Any, ...], float]]:
-    """name: (reference, the size of what the reflection formula adds up, further arguments, bound in roundings).
+    """Return name: (reference, size of the terms of the reflection formula, further arguments, bound in roundings).
 
-    The size is of a point and of the exact value there.
+    The size is a function of a point and of the exact value there.
     """
 
     def cotangent(n: int, x: Any, value: Any) -> Any:
@@ -235,7 +235,7 @@ def reflections() -> dict[str, tuple[Any, Any, tuple[Any, ...], float]]:
 
 
 def reflected(case: str, dtype: Any) -> tuple[Any, list[Any]]:
-    """Points left of 0, and for each the exact value and the size by which its error is measured."""
+    """Return points left of 0, each with its exact value and the size that its error is relative to."""
     reference, size, _, _ = reflections()[case]
     x = sample([(-3, -0.5), (-2.5, -2.4), (-2.01, -1.99), (-30, -3), (-0.52, -0.5)], dtype)
     x = x[x != np.rint(x)]
@@ -292,7 +292,7 @@ EDGES: dict[str, list[tuple[float, float]]] = {
 def test_edges(name: str, dtype: Any, evaluate: Any) -> None:
     with np.errstate(all="ignore"):
         x, want = np.array([*EDGES[name], (NAN, NAN)]).T.astype(dtype)
-    # All at once, so that pieces are mixed by `where`, and one by one, so that only the piece needed is evaluated.
+    # All at once, where `where` combines the pieces, and one by one, where only the needed piece is evaluated.
     for got in (evaluate(name, x), np.array([evaluate(name, v) for v in x.reshape(-1, 1)]).reshape(-1)):
         tolerance = 2 * float(ml_dtypes.finfo(dtype).eps)
         np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=0)
@@ -386,7 +386,7 @@ def test_coefficients_are_what_the_tool_fits() -> None:
 def roots_within(coefficients: tuple[float, ...], low: float, high: float) -> int:
     with mp.workdps(60):
         scaled = [mp.mpf(c) for c in reversed(coefficients)]
-        with warnings.catch_warnings():  # mpmath 1.4 wants the order named, which 1.3 does not know
+        with warnings.catch_warnings():  # mpmath 1.4 wants an argument for the order, which 1.3 does not have
             warnings.simplefilter("ignore", DeprecationWarning)
             roots = mp.polyroots(scaled, maxsteps=500, extraprec=400)
     return sum(1 for r in roots if abs(r.imag) < mp.mpf(10) ** -12 and low <= r.real <= high)

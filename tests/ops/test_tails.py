@@ -1,4 +1,4 @@
-"""Slopes far out, where the result of a function has no digits left to tell them: relative to themselves."""
+"""Relative errors of slopes in the tails, where the slope cannot be recovered from the function's result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def first_of_two(function: Callable[..., Any], place: int = 0) -> Callable[[Any], Any]:
-    """One result of a function of rows ``(x, 0)``."""
+    """Return one of the results of a function at the rows ``(x, 0)``."""
     return lambda x: function(bb.stack([x, bb.zeros_like(x)], -1))[..., place]
 
 
@@ -90,7 +90,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array], Calla
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_slopes_in_tails(name: str, dtype: str, mode: str, order: int) -> None:
-    """At few elements, which NumPy computes, and at many, by kernels."""
+    """For few elements, which NumPy computes, and for many, which kernels compute."""
     function, *derivatives = FUNCTIONS[name]
     expected = derivatives[order - 1](X)
     for times in (1, 1000):
@@ -111,8 +111,8 @@ def test_slopes_in_tails(name: str, dtype: str, mode: str, order: int) -> None:
 @pytest.mark.parametrize("width", [2, 12, 40, 300])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_the_winner_among_many(width: int, dtype: str, axis: int) -> None:
-    """Its gradient is the sum of the differences to the others, weighted by their shares."""
+def test_softmax_with_one_dominant_logit(width: int, dtype: str, axis: int) -> None:
+    """The gradient of the largest logit is the sum of differences to the others, weighted by their probabilities."""
     generator = np.random.default_rng(width)
     x = generator.normal(size=(3, width))
     x[:, 1] += 30.0
@@ -127,7 +127,7 @@ def test_the_winner_among_many(width: int, dtype: str, axis: int) -> None:
         return (bb.softmax(t, axis) * bb.asarray(laid(weights), dtype=dtype)).sum()
 
     found = laid(bb.grad(function)(bb.asarray(laid(x), dtype=dtype)).numpy())
-    rounded = 3e-4 if dtype == "float32" else 1e-9  # of the operands, 30 apart
+    rounded = 3e-4 if dtype == "float32" else 1e-9  # rounding of the operands, 30 apart
     np.testing.assert_allclose(found[:, 1], difference, rtol=rounded)
     others = shares * (weights[:, rest] - weights[:, 1:2])
     np.testing.assert_allclose(found[:, rest], others, rtol=0.0, atol=rounded * np.abs(others).max())
@@ -136,7 +136,7 @@ def test_the_winner_among_many(width: int, dtype: str, axis: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_state_of_a_long_short_term_memory(dtype: str, steps: int) -> None:
-    """The slope of tanh of a large cell state; gates are told by their results."""
+    """The slope of tanh at a large cell state; gates are given by their results."""
     cells = np.array([[-30.0, -9.5, 9.5, 17.0, 20.0]], dtype)
     k, size = bb.load_backend("numpy"), cells.shape[1]
     gates = np.full((steps, 1, 4 * size), 0.5, dtype)

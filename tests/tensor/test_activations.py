@@ -24,7 +24,7 @@ def elu(x: Any, alpha: float) -> Any:
     return np.where(x <= 0, alpha * np.expm1(np.minimum(x, 0)), x)
 
 
-#: Each function with the options to try and what it should then compute.
+#: For each function: options, and a formula for the result.
 CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
     "sigmoid": [({}, sigmoid)],
     "log_sigmoid": [({}, lambda x: np.log(sigmoid(x)))],
@@ -54,7 +54,7 @@ CASES: dict[str, list[tuple[dict[str, Any], Any]]] = {
 }  # fmt: skip
 
 
-def test_every_function_is_tried() -> None:
+def test_every_function_has_a_case() -> None:
     assert set(CASES) | {"prelu", "glu"} == set(activate.__all__)
 
 
@@ -96,7 +96,7 @@ def test_what_is_refused(name: str) -> None:
         ("hardtanh", {"min_val": 1.0, "max_val": -1.0}, "min_val is at most max_val, and they are 1.0 and -1.0"),
     ],
 )
-def test_options_without_a_meaning(name: str, options: dict[str, float], message: str) -> None:
+def test_invalid_options_are_refused(name: str, options: dict[str, float], message: str) -> None:
     with pytest.raises(ArgumentError, match=rf"{name}: {message}\. Operand: float32\[2\]"):
         getattr(activate, name)(bb.ones(2), **options)
 

@@ -74,9 +74,9 @@ class TestBinary:
             function(bb.asarray(X), "a")
         with pytest.raises(ArgumentError, match=r"at least one operand must be a tensor.*asarray"):
             function(1.0, 2.0)
-        if function in (bb.minimum, bb.maximum):  # a bound that no element reaches, or one that all exceed
+        if function in (bb.minimum, bb.maximum):  # bounds may exceed the dtype's range
             return
-        with pytest.raises(ArgumentError, match="an integer of 20001 bits"):  # more digits than Python writes
+        with pytest.raises(ArgumentError, match="an integer of 20001 bits"):  # more digits than ``str`` allows
             function(bb.asarray([1, 2]), 2**20000)
 
     def test_gradient_flows(self, function: Any) -> None:
@@ -99,7 +99,7 @@ def test_unary(function: Any) -> None:
 
 
 @pytest.mark.parametrize("function", [f for f in UNARY if f is not bb.positive], ids=name_of)
-def test_truth_values_are_no_numbers(function: Any) -> None:
+def test_bools_are_refused(function: Any) -> None:
     with pytest.raises(DTypeError, match=r"not bool; cast it with astype.*bool\[1\]"):
         function(bb.asarray([True]))
 
@@ -148,7 +148,7 @@ class TestClip:
         x = bb.asarray([1, 5, 9], dtype="uint8")
         assert x.clip(2, 6).dtype == "uint8"
         assert x.clip(0.5, None).dtype == "float32"
-        assert x.clip(-1, 6).tolist() == [1, 5, 6]  # a bound that no element reaches
+        assert x.clip(-1, 6).tolist() == [1, 5, 6]  # -1 is below every uint8
 
     def test_gradient_reaches_tensor_bounds(self) -> None:
         x, low, high = (bb.asarray(v).require_grad() for v in ([-2.0, 0.0, 2.0], [-1.0, -1.0, -1.0], 1.0))
@@ -157,7 +157,7 @@ class TestClip:
         assert low.grad(gradients).tolist() == [1.0, 0.0, 0.0]  # type: ignore[union-attr]
         assert high.grad(gradients).item() == 1.0  # type: ignore[union-attr]
 
-    def test_what_is_clipped_is_a_tensor(self) -> None:
+    def test_clip_needs_a_tensor(self) -> None:
         with pytest.raises(DTypeError, match=r"clip: takes a tensor, not float. bb.asarray"):
             bb.clip(1.0, 0.0, 2.0)  # type: ignore[arg-type]
 
@@ -185,7 +185,7 @@ def test_a_cotangent_lives_on_the_inner_backend() -> None:
 
 
 def test_backends_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Levels of one backend do; another backend is refused."""
+    """Levels of one backend combine; another backend is refused."""
     plain, tracked = bb.asarray([1.0], backend="numpy"), bb.asarray([2.0], backend="autodiff(numpy)")
     assert (plain + tracked).backend is tracked.backend
 
@@ -204,13 +204,13 @@ def test_backends_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (lambda x: x + np.ones(2), "float32[2] (numpy), ndarray float64[2]"),
         (lambda x: np.ones(2) @ x, "ndarray float64[2], float32[2] (numpy)"),
-        (lambda x: x == None, "float32[2] (numpy), None"),  # noqa: E711 - what is asked
+        (lambda x: x == None, "float32[2] (numpy), None"),  # noqa: E711 - the comparison under test
         (lambda x: x * [1.5] * 100, "float32[2] (numpy), [1.5]"),
         (lambda x: x - ["a" * 1000], "float32[2] (numpy), ['aaaaaaaa"),
         (lambda x: bb.where(x > 0, "a", 1.0), "bool[2] (numpy), 'a', 1.0"),  # type: ignore[arg-type]
     ],
 )
-def test_operands_that_are_no_tensors_are_described(call: Any, operands: str) -> None:
+def test_errors_describe_operands_that_are_not_tensors(call: Any, operands: str) -> None:
     with pytest.raises(DTypeError) as caught:
         call(bb.ones(2, backend="numpy"))
     assert f". Operands: {operands}" in str(caught.value)

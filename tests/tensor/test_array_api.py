@@ -1,4 +1,4 @@
-"""The Array API's protocol, and other libraries that work on tensors by it; its functions have the standard's suite."""
+"""The Array API protocol, and libraries that use it on tensors; the standard's own suite tests its functions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_dtype_functions(name: str) -> None:
         assert (ours.bits, ours.max, ours.min) == (theirs.bits, theirs.max, theirs.min)
 
 
-def test_the_parts_of_real_numbers() -> None:
+def test_conj_real_and_imag_of_real_tensors() -> None:
     for x in (bb.asarray(X), bb.asarray([1, 2])):
         assert bb.conj(x) is x
         assert bb.real(x) is x
@@ -93,7 +93,7 @@ def test_the_parts_of_real_numbers() -> None:
     assert complex(bb.asarray(1.5)) == 1.5 + 0j
 
 
-def test_several_tensors_are_a_tuple() -> None:
+def test_functions_with_several_results_return_tuples() -> None:
     for sparse in (False, True):
         assert isinstance(bb.meshgrid(bb.arange(2), bb.arange(3), sparse=sparse), tuple)
     assert bb.meshgrid() == ()
@@ -102,7 +102,7 @@ def test_several_tensors_are_a_tuple() -> None:
     assert bb.expand_dims(bb.zeros(2), 1).shape == bb.expand_dims(bb.zeros(2), axis=1).shape == (2, 1)
 
 
-def test_a_tensor_without_axes_is_no_sequence() -> None:
+def test_a_0d_tensor_is_not_a_sequence() -> None:
     x = bb.asarray(1.0)
     for function in (iter, len):
         with pytest.raises(ShapeError, match=r"a 0-d tensor .*: float32\[\]"):
@@ -112,7 +112,7 @@ def test_a_tensor_without_axes_is_no_sequence() -> None:
     assert not np.iterable(x)
 
 
-def test_assignment_is_refused_and_operators_bind_anew() -> None:
+def test_item_assignment_is_refused_and_augmented_assignment_rebinds() -> None:
     x = bb.asarray([1.0, 2.0])
     with pytest.raises(ImmutableError, match=r"x\.at\[i\]\.set"):
         x[0] = 3.0  # type: ignore[index]
@@ -169,7 +169,7 @@ def test_tensors_are_not_copied(copy: bool | None) -> None:
         assert bb.from_dlpack(x, device="null", copy=copy).shape == (2,)
 
 
-def test_dlpack_goes_to_the_host_only() -> None:
+def test_dlpack_exports_to_the_host_only() -> None:
     x = bb.asarray([1.0])
     assert x.__dlpack_device__() == (1, 0)
     assert x.__dlpack__(dl_device=(1, 0), max_version=(1, 0)) is not None
@@ -191,7 +191,7 @@ def test_dlpack_to_torch_and_back(name: str) -> None:
 
 
 def test_bfloat16_of_torch_is_refused_with_advice() -> None:
-    """DLPack and NumPy's protocol both end at NumPy, which does not have it."""
+    """DLPack and NumPy's protocol both convert to NumPy, which has no bfloat16."""
     torch = pytest.importorskip("torch")
     x = torch.ones(2, dtype=torch.bfloat16)
     for call in (lambda: bb.from_dlpack(x), lambda: bb.asarray(x), lambda: bb.asarray([x, x])):
@@ -200,18 +200,18 @@ def test_bfloat16_of_torch_is_refused_with_advice() -> None:
     assert bb.asarray(x.float()).astype("bfloat16").tolist() == [1.0, 1.0]
 
 
-# ---- code that knows the namespace only ----
+# ---- code written for any namespace ----
 
 
 def standardized(x: Any) -> Any:
-    """Written by the standard, for arrays of any library."""
+    """Use only the standard's functions, for arrays of any library."""
     xp = x.__array_namespace__()
     centred = x - xp.mean(x, axis=-1, keepdims=True)
     scaled = centred / xp.sqrt(xp.mean(xp.square(centred), axis=-1, keepdims=True))
     return xp.sum(xp.where(scaled > 0, xp.exp(scaled), xp.linalg.vector_norm(scaled) * scaled), axis=(0, 2))
 
 
-def test_gradients_flow_through_code_that_knows_the_namespace_only() -> None:
+def test_gradients_flow_through_code_written_for_any_namespace() -> None:
     array = X.astype(np.float64)
     x = bb.asarray(array).require_grad()
     y = standardized(x)
@@ -269,7 +269,7 @@ def test_scipy_and_scikit_learn(library: str) -> None:
 
 
 def einops_of(module: str) -> Any:
-    """A module of einops, which our module has told of tensors."""
+    """Import a module of einops after ``backburn.interop.einops``, which registers tensors."""
     pytest.importorskip("einops")
     importlib.import_module("backburn.interop.einops")
     return importlib.import_module(module)
@@ -316,7 +316,7 @@ def test_einops_einsum_and_pack() -> None:
     assert second.tolist() == y.tolist()
 
 
-def test_einops_says_what_it_does_not_know() -> None:
+def test_einops_parses_shapes_and_refuses_means_of_integers() -> None:
     einops = einops_of("einops")
     assert einops.parse_shape(bb.asarray(X), "a b _") == {"a": 2, "b": 3}
     with pytest.raises(NotImplementedError, match="mean"):

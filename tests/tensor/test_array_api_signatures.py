@@ -1,4 +1,4 @@
-"""Signatures of the namespace, against those of the Array API, which a tool has frozen."""
+"""Signatures of the namespace against those of the Array API, frozen in ``array_api/signatures.json``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FROZEN: dict[str, dict[str, list[Any]]] = json.loads(
     (Path(__file__).parent / "array_api" / "signatures.json").read_text(encoding="utf-8")
 )
 
-#: The groups of the standard and where their functions are here.
+#: The object that holds the functions of each group of the standard.
 OWNERS: dict[str, Any] = {
     "array": bb.Tensor, "fft": bb.fft, "info": bb.__array_namespace_info__(), "linalg": bb.linalg, "namespace": bb,
 }  # fmt: skip
@@ -25,14 +25,14 @@ CASES = {f"{group}.{name}": found for group in OWNERS for name, found in FROZEN[
 
 
 def ours(name: str) -> Any:
-    """The function here; of tensors, a bound method or a property."""
+    """Return our function; for tensors, a bound method or a property."""
     group, _, function = name.partition(".")
     found = getattr(OWNERS[group], function)
     return found if group != "array" or isinstance(found, property) else getattr(bb.zeros(2), function)
 
 
 def differences(function: Callable[..., Any], expected: list[Any]) -> list[str]:
-    """What a call by the standard's signature would find different, in words."""
+    """Describe each difference from the standard's signature that a call could notice."""
     given = [p for p in inspect.signature(function).parameters.values() if p.name not in ("self", "surplus", "wrong")]
     positional = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     several = any(p.kind is p.VAR_POSITIONAL for p in given)
@@ -60,7 +60,7 @@ def differences(function: Callable[..., Any], expected: list[Any]) -> list[str]:
         if by_position and parameter.kind is parameter.KEYWORD_ONLY:
             found.append(f"{name} is keyword-only")
         if parameter.default is not parameter.empty and default is inspect.Parameter.empty:
-            continue  # an argument that may be left out here
+            continue  # required by the standard, optional here
         default = tuple(default) if isinstance(default, list) else default
         if parameter.default != default or isinstance(parameter.default, bool) is not isinstance(default, bool):
             found.append(f"{name}={parameter.default!r}")
@@ -78,7 +78,7 @@ def test_a_function_takes_what_the_standard_says(name: str) -> None:
         assert CASES[name] == []
 
 
-def test_the_table_is_that_of_the_version() -> None:
+def test_the_frozen_signatures_are_those_of_the_current_version() -> None:
     assert {"broadcast_shapes", "isin", "searchsorted"} <= FROZEN["namespace"].keys()
     assert {"linalg.eig", "linalg.eigvals"} <= CASES.keys()
     assert len(CASES) > 200

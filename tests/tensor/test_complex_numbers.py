@@ -1,4 +1,4 @@
-"""Complex tensors: dtypes, parts, refusals, files, and the convention of gradients that users read and write."""
+"""Complex tensors: dtypes, parts, refusals, files, and the convention for gradients."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_parts() -> None:
         bb.view_as_complex(bb.ones(3))
 
 
-#: The functions of the standard with branch cuts, and NumPy's, which keep to them.
+#: Functions for which the standard fixes branch cuts and special values, and NumPy's, which follow it.
 FUNCTIONS: dict[str, Any] = {
     "sqrt": np.sqrt, "exp": np.exp, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10,
     "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
@@ -134,13 +134,13 @@ FUNCTIONS: dict[str, Any] = {
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_branch_cuts_and_signs_of_zeros(name: str, dtype: str) -> None:
-    """On the axes, on both sides of every cut: values and signs of both parts."""
+    """Values and signs of both parts, on the axes and on both sides of every cut."""
     ends = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0]
     grid = np.array([complex(a, b) for a in ends for b in ends], dtype)
     with np.errstate(all="ignore"):
         expected = FUNCTIONS[name](grid)
     if name == "expm1":
-        expected.real += 0.0  # of -0 + 0j the standard has 0, and NumPy -0
+        expected.real += 0.0  # for -0 + 0j the standard gives 0, NumPy -0
     got = getattr(bb, name)(bb.asarray(grid)).numpy()
     finite = np.isfinite(expected)
     assert got.dtype == expected.dtype
@@ -153,7 +153,7 @@ def test_branch_cuts_and_signs_of_zeros(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_the_sign_of_zero_is_zero(dtype: str) -> None:
-    """Without a sign in either part, as the Array API has it, on NumPy and by the contract's body."""
+    """Both parts are +0, as in the Array API, on the NumPy backend and from the default body."""
     zeros = np.array([complex(a, b) for a in (0.0, -0.0) for b in (0.0, -0.0)], dtype)
     k = load_backend("numpy")
     for found in (bb.sign(bb.asarray(zeros)).numpy(), OPERATIONS["phase"].body(k, zeros)):
@@ -162,15 +162,15 @@ def test_the_sign_of_zero_is_zero(dtype: str) -> None:
         assert not np.signbit(found.imag).any()
 
 
-def test_rounding_is_of_both_parts() -> None:
+def test_both_parts_are_rounded() -> None:
     x = bb.asarray([1.5 + 2.5j, -0.5 - 1.5j, 3.14159 + 2.71828j], dtype="complex128")
     assert bb.round(x).tolist() == [2 + 2j, -2j, 3 + 3j]
     assert x.round(2).tolist() == [1.5 + 2.5j, -0.5 - 1.5j, 3.14 + 2.72j]
     assert not bb.any(bb.vjp(bb.round, x)[1](bb.ones_like(x))[0] != 0)
 
 
-def test_exponentials_less_one_of_infinities() -> None:
-    """The Array API's special cases, of which NumPy's own function makes NaN."""
+def test_expm1_of_infinities() -> None:
+    """The Array API's special cases, for which NumPy's own function gives NaN."""
     inf, nan = float("inf"), float("nan")
     z = [complex(inf, 0), complex(-inf, inf), complex(inf, inf), complex(-inf, nan), complex(nan, 0), 1e-9 + 0j]
     found = bb.expm1(bb.asarray(np.array(z), backend="numpy")).numpy()
@@ -278,7 +278,7 @@ def test_products_of_matrices() -> None:
     for size in (64, 600):
         a, b = (RNG.normal(size=(size, size)) + 1j * RNG.normal(size=(size, size)) for _ in range(2))
         for dtype in ("complex64", "complex128"):
-            lower = np.tril(a, -1) / size + np.eye(size)  # of many rows, where real ones are solved by BLAS
+            lower = np.tril(a, -1) / size + np.eye(size)  # large enough that BLAS solves real systems
             solved = bb.linalg.triangular_solve(bb.asarray(lower, dtype=dtype), bb.asarray(b[:, :3], dtype=dtype))
             np.testing.assert_allclose(lower @ solved.numpy(), b[:, :3], rtol=0, atol=size * float(np.finfo(dtype).eps))
             got = bb.asarray(a, dtype=dtype) @ bb.asarray(b, dtype=dtype)
@@ -429,7 +429,7 @@ def differences(f: Callable[[Any], Any], at: Any, step: float = 1e-6) -> Any:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_gradients_are_those_of_both_parts(name: str) -> None:
+def test_gradients_are_those_with_respect_to_both_parts(name: str) -> None:
     loss = LOSSES[name]
     leaf = z.require_grad()
     found = leaf.grad(loss(leaf).backward())
@@ -482,7 +482,7 @@ def test_gradients_are_torchs() -> None:
         np.testing.assert_allclose(ours(z).numpy(), first.detach().numpy(), rtol=1e-10, atol=1e-10)
         twice = bb.grad(lambda z, ours=ours: bb.sum(bb.abs(ours(z)) ** 2))(z)
         np.testing.assert_allclose(twice.numpy(), second.numpy(), rtol=1e-10, atol=1e-10)
-        # A complex result with a cotangent, and the derivative along a direction.
+    # A complex result with a cotangent.
     (theirs_pulled,) = torch.autograd.grad(there * there * weights, there, grad_outputs=weights)
     pulled = bb.vjp(lambda z: z * z * w, z)[1](w)[0]
     np.testing.assert_allclose(pulled.numpy(), theirs_pulled.numpy(), rtol=1e-12)
@@ -496,7 +496,7 @@ def test_jvp_of_a_holomorphic_function_is_its_derivative_times_the_tangent() -> 
         np.testing.assert_allclose(bb.linearize(f, z)[1](w).numpy(), slope * W, rtol=1e-14)
 
 
-def test_zeros_have_gradients_of_zero_and_small_numbers_have_units() -> None:
+def test_gradients_vanish_at_zero_and_have_length_one_at_tiny_numbers() -> None:
     for at in (0j, 1e-23 + 0j, 1e-23j):
         x = bb.asarray(np.array([at]))
         expected = at / abs(at) if at else 0
@@ -521,7 +521,7 @@ def test_jacobians() -> None:
         np.testing.assert_allclose(columns, np.diag(2 * x.numpy() + 3j), rtol=1e-14)
 
 
-def test_the_gradient_of_a_gradient_times_a_vector() -> None:
+def test_hessian_vector_products() -> None:
     def loss(z: Any) -> Any:
         return bb.sum(bb.abs(z) ** 4 + bb.real(z * z * z))
 
@@ -531,7 +531,7 @@ def test_the_gradient_of_a_gradient_times_a_vector() -> None:
     np.testing.assert_allclose(found.numpy(), (ends[0] - ends[1]) / (2 * step), rtol=1e-8)
 
 
-def test_a_derivative_by_hand_has_the_users_convention() -> None:
+def test_custom_vjps_use_the_users_gradient_convention() -> None:
     @bb.custom_vjp
     def square(z: Any) -> Any:
         return z * z
@@ -586,7 +586,7 @@ def test_real_operands_of_complex_operations_have_real_gradients() -> None:
     assert found.dtype is bb.float64
     bb.check_grads(lambda x: bb.sum(bb.abs(x * z + 1j)), (x,))
     bb.check_grads(lambda x, z: bb.sum(bb.abs(x * z) + bb.real(z / x)), (x, z))
-    bb.check_grads(lambda x: x * z, (x,))  # weighted, a complex result is real
+    bb.check_grads(lambda x: x * z, (x,))  # check_grads reduces complex results to real ones
 
 
 def test_anomalies_are_found() -> None:
@@ -595,8 +595,8 @@ def test_anomalies_are_found() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_a_tensor_with_a_history_is_not_copied_out_of_a_state(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its copy would be a constant."""
+def test_a_tracked_tensor_is_not_copied_out_of_overwritten_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy would be a constant."""
     constant = bb.ones(3, dtype=dtype, backend="autodiff(numpy)")
     leaf = constant.require_grad()
     own = {id(x.inner().primitive) for x in (constant, leaf)}

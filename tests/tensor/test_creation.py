@@ -98,7 +98,7 @@ def test_arange(bounds: tuple[float, ...]) -> None:
         assert (x.dtype.kind == "float") == (expected.dtype.kind == "f" or dtype == "float64")
 
 
-def test_ranges_to_lengths_that_were_computed() -> None:
+def test_ranges_take_0d_tensors_as_bounds() -> None:
     lengths = bb.asarray([3, 5])
     assert bb.arange(lengths.max()).tolist() == [0, 1, 2, 3, 4]
     assert bb.arange(1, lengths.max(), bb.asarray(2)).dtype is bb.int64
@@ -325,7 +325,7 @@ def test_bfloat16_in_lists_becomes_another_dtype() -> None:
 
 @pytest.mark.parametrize("dtype", [None, "uint64"])
 def test_small_integers_beside_those_of_uint64(dtype: Any) -> None:
-    """NumPy makes floats of int64 and uint64 together, which would round both."""
+    """NumPy promotes int64 with uint64 to float64, which would round both."""
     for data in ([1, 2**64 - 1], [[2**53 + 1], [2**63 + 1]], [True, 2**63 + 1]):
         x = bb.asarray(data, dtype=dtype)
         assert (x.dtype, x.tolist()) == (bb.uint64, data)
@@ -358,7 +358,7 @@ def test_asarray_dequantizes_where_another_dtype_is_named() -> None:
         (lambda: bb.zeros_like(bb.full((10**15,), bb.asarray(1.0))), r"zeros_like: .* float32\[1000000000000000\]"),
     ],
 )
-def test_what_memory_does_not_hold(call: Any, words: str) -> None:
+def test_creation_beyond_memory(call: Any, words: str) -> None:
     with bb.use_backend("numpy"), pytest.raises(DeviceMemoryError, match=words) as caught:
         call()
     assert isinstance(caught.value, MemoryError)
@@ -379,7 +379,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_what_memory_does_not_hold_of_operations(name: str) -> None:
+def test_operations_beyond_memory(name: str) -> None:
     f, words = HUGE[name]
     x = bb.broadcast_to(bb.asarray([1.0]), (10**13,))
     with pytest.raises(DeviceMemoryError, match=rf"^{name}: the memory of cpu is exhausted: .*{words}") as caught:
@@ -388,7 +388,7 @@ def test_what_memory_does_not_hold_of_operations(name: str) -> None:
     assert str(caught.value).endswith("Use less at a time, or a smaller dtype")
 
 
-def test_backend_and_device_may_name_the_same() -> None:
+def test_backend_and_device_may_both_name_one_backend() -> None:
     assert bb.zeros(2, backend="numpy", device=bb.load_backend("numpy")).backend.spec == "numpy"
 
 
@@ -445,7 +445,7 @@ def test_quantized_tensors() -> None:
     assert again.tolist() == q.tolist()
 
 
-def test_a_float_tensor_stands_for_itself() -> None:
+def test_dequantize_of_float_tensors() -> None:
     x = bb.asarray([0.1, -2.0]).require_grad()
     y = x.dequantize()
     assert y.tolist() == x.tolist()
@@ -487,7 +487,7 @@ def test_a_list_of_tracked_tensors_is_refused_rather_than_detached() -> None:
 
 @pytest.mark.parametrize("shape", [(1001,), (100, 100), (7, 1000), (2, 3, 500), (6, 6, 6, 7), (6, 6, 6, 6)])
 def test_large_tensors_print_as_arrays_do(shape: tuple[int, ...]) -> None:
-    """Long axes print their ends."""
+    """Long axes print only their ends."""
     array = np.random.default_rng(0).normal(size=shape)
     found = repr(bb.asarray(array, backend="numpy"))
     values = np.array2string(array, separator=", ", prefix="Tensor(", threshold=1000)
@@ -496,14 +496,14 @@ def test_large_tensors_print_as_arrays_do(shape: tuple[int, ...]) -> None:
 
 
 class Reluctant:
-    """An object that refuses conversion, as a tensor of PyTorch that requires a gradient does."""
+    """An object that refuses conversion, like a PyTorch tensor that requires a gradient."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         raise RuntimeError("Use tensor.detach().numpy() instead.")
 
 
 @pytest.mark.parametrize("data", [Reluctant(), [Reluctant(), 1.0]])
-def test_what_does_not_become_an_array_is_told_why(data: Any) -> None:
+def test_failed_conversions_give_the_reason(data: Any) -> None:
     with pytest.raises(ArgumentError, match=r"asarray: \w+ does not become a NumPy array \(Use tensor.detach"):
         bb.asarray(data)
 
@@ -516,7 +516,7 @@ def test_a_masked_array_is_refused() -> None:
 
 
 @pytest.mark.parametrize("ragged", [[[1.0, 2.0], [3.0]], [[1.0], 2.0], [[[1.0]], [[1.0, 2.0]]]])
-def test_lists_of_different_lengths_are_told_in_plain_words(ragged: Any) -> None:
+def test_ragged_lists_are_refused(ragged: Any) -> None:
     with pytest.raises(
         ArgumentError, match=r"the nested lists do not form an array \(their lengths or depths differ\)$"
     ):

@@ -1,4 +1,4 @@
-"""The dtype of new float tensors: that of ``use_dtype``, else the backend's own."""
+"""The dtype of new float tensors: from ``use_dtype``, else from the backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``einsum`` against NumPy's, its gradients, and what it says of subscripts that cannot be read."""
+"""``einsum`` against NumPy's, its gradients, and errors for invalid subscripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENGTHS = {"i": 2, "j": 3, "k": 4, "l": 1, "m": 5}
 
 
 def operands(subscripts: str, beyond: tuple[int, ...] = (2, 3)) -> list[Any]:
-    """Arrays for the inputs of ``subscripts``; an ellipsis has the axes ``beyond``."""
+    """Return arrays for the inputs of ``subscripts``; an ellipsis stands for axes of lengths ``beyond``."""
     generator = np.random.default_rng(len(subscripts))
     inputs = subscripts.replace(" ", "").partition("->")[0].split(",")
     known = {**{label: (length,) for label, length in LENGTHS.items()}, ".": beyond}
@@ -43,7 +43,7 @@ SUBSCRIPTS = re.split(
 
 @pytest.mark.parametrize("subscripts", SUBSCRIPTS)
 @pytest.mark.parametrize("dtype", ["float64", "int64"])
-def test_it_is_that_of_numpy(subscripts: str, dtype: str) -> None:
+def test_values_equal_numpys(subscripts: str, dtype: str) -> None:
     arrays = [a.astype(dtype) for a in operands(subscripts)]
     got = bb.einsum(subscripts, *(bb.asarray(a) for a in arrays))
     expected = np.einsum(subscripts, *arrays)
@@ -89,7 +89,7 @@ def test_dtypes_are_promoted() -> None:
 
 @pytest.mark.parametrize("subscripts", ["ij,jk,km->im", "iij,jk->k", "...ij,...jk->...ik", "ij,k->", "il,lj->ij"])
 def test_gradients(subscripts: str) -> None:
-    """The operation is linear in each operand: the gradient of one, times it, is the sum of the result."""
+    """The operation is linear in each operand: an operand times its gradient sums to the sum of the result."""
     k = bb.load_backend("autodiff(numpy)")
     leaves = [bb.asarray(a, backend=k).require_grad() for a in operands(subscripts)]
     total = bb.einsum(subscripts, *leaves).sum()
@@ -103,12 +103,12 @@ def test_gradients(subscripts: str) -> None:
         assert not hessian(leaves[0].inner()).any()
 
 
-def test_the_order_makes_little_work() -> None:
+def test_the_contraction_order_keeps_intermediates_small() -> None:
     program = compiled("ai,bi,b->a", ((100, 2), (100, 2), (100,)))
     assert max(math.prod(shape) for shape in program.shapes[3:]) <= 200
 
 
-def test_programs_have_no_idle_steps_and_let_go_of_values() -> None:
+def test_programs_skip_idle_steps_and_free_values_after_their_last_use() -> None:
     """Steps that change nothing are left out, and no intermediate outlives its last use."""
     assert [step.name for step in compiled("ij,jk->ik", ((2, 3), (3, 4))).steps] == ["matmul"]
     assert [step.name for step in compiled("ij->ij", ((2, 3),)).steps] == []
@@ -139,7 +139,7 @@ def test_programs_have_no_idle_steps_and_let_go_of_values() -> None:
         ("...i,j...", 2, 6, "an axis of the ellipsis is 3 in operand 1 and 2 before", ShapeError),
     ],
 )
-def test_errors_mark_the_place(subscripts: str, count: int, place: int, words: str, error: type[Exception]) -> None:
+def test_errors_mark_the_character(subscripts: str, count: int, place: int, words: str, error: type[Exception]) -> None:
     shapes = [(2, 3), (3, 3) if "ki" in subscripts or "j..." in subscripts else (3, 4)]
     with pytest.raises(error) as found:
         bb.einsum(subscripts, *(bb.zeros(shape) for shape in shapes[:count]))

@@ -1,4 +1,4 @@
-"""Functions of each element of tensors, the special ones included: promotion, kinds, methods, gradients."""
+"""Elementwise functions of tensors, special functions included: promotion, dtypes, methods, gradients."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_rounding(name: str) -> None:
         function(1.5)
 
 
-def test_rounding_to_places() -> None:
+def test_rounding_to_decimals() -> None:
     x = np.array([3.14159, -2.675, 1234.5, 0.125, 1e300, np.inf, -np.inf, np.nan])
     for places in (1, 2, 3, -1, -2):
         np.testing.assert_array_equal(bb.round(bb.asarray(x), places).numpy(), np.round(x, places), strict=True)

@@ -1,4 +1,4 @@
-"""Integers beyond the digits of float32 among floats: computed in integers or in float64, and compared exactly."""
+"""Integers that float32 would round, alone and with floats: computed in integers or float64, compared exactly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ x, y = bb.asarray(TIMES), bb.asarray(OTHERS)
 floats = y.astype("float32")
 functional = bb.nn.functional
 
-#: Functions of integers, each called again with float64 in their place.
+#: Functions of integers, compared with the same on float64.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "var": bb.var, "std": bb.std, "nanvar": bb.nanvar, "nanstd": bb.nanstd, "sin": bb.sin, "cos": bb.cos,
     "tan": bb.tan, "softmax": bb.softmax, "log_softmax": bb.log_softmax, "gradient": bb.gradient,
@@ -41,7 +41,7 @@ PAIRS: dict[str, Callable[..., Any]] = {
 
 
 def check(found: Any, wide: Any) -> None:
-    """``found`` has the values of ``wide``, in the dtype of the policy."""
+    """Assert that ``found`` has the values of ``wide`` in a default dtype."""
     if not isinstance(found, bb.Tensor):
         found, wide = found[0], wide[0]
     assert found.dtype in ("float32", "bool", "int64")
@@ -58,10 +58,10 @@ def test_functions_of_integers(name: str) -> None:
 @pytest.mark.parametrize("operands", [(x, y), (x, floats), (floats, x)], ids=["ints", "second", "first"])
 def test_functions_of_integers_and_floats(name: str, operands: tuple[Any, Any]) -> None:
     if name in ("gradient", "interp", "searchsorted") and operands[0] is floats:
-        pytest.skip("their coordinates are among the integers")
+        pytest.skip("the integers would be coordinates")
     found = PAIRS[name](*operands)
     wide = PAIRS[name](*(t.astype("float64") for t in operands))
-    if isinstance(found, bb.IntTensor):  # of integers alone, exact where float64 is
+    if isinstance(found, bb.IntTensor):  # integers alone are exact wherever float64 is
         assert found.tolist() == wide.tolist()
         return
     check(found, wide)
@@ -75,7 +75,7 @@ def test_matrices_of_integers(name: str) -> None:
     check(found[1] if name == "slogdet" else found, wide[1] if name == "slogdet" else wide)
 
 
-def test_the_cases_that_were_reported() -> None:
+def test_isclose_and_histogram_of_large_integers() -> None:
     close = bb.isclose(bb.asarray([140499600015872]), bb.asarray([140499600015360]), rtol=0.0, atol=0.0)
     assert close.tolist() == [False]
     times = bb.asarray([1600000000, 1600000001, 1600000002, 1600000007])
@@ -85,7 +85,7 @@ def test_the_cases_that_were_reported() -> None:
     assert bb.histogram(times, bins=edges).counts.tolist() == [2, 2]
 
 
-def test_gradients_of_mixed_operands_are_of_their_dtype() -> None:
+def test_gradients_of_mixed_operands_have_the_dtype_of_the_float() -> None:
     leaf = bb.asarray([1.0, 2.0]).require_grad()
     loss = functional.mse_loss(leaf, bb.asarray([1600000001, 3]))
     gradient = leaf.grad(loss.backward())
@@ -119,7 +119,7 @@ def test_comparisons_with_numbers_are_exact(dtype: str, compare: Callable[[Any, 
 
 
 @pytest.mark.parametrize("number", [0.5, 3.0, 3.5, 2.5, 7, 8, 2**70, -(2**70), float("inf"), -float("inf")])
-def test_membership_and_places_of_numbers(number: float) -> None:
+def test_isin_and_searchsorted_of_python_numbers(number: float) -> None:
     values = [1, 3, 3, 7]
     for side in ("left", "right"):
         expected = np.searchsorted(np.array(values, float), float(number), side=side)
@@ -130,7 +130,7 @@ def test_membership_and_places_of_numbers(number: float) -> None:
 
 
 def test_numbers_beyond_the_dtype() -> None:
-    """What no element reaches is not a bound; what the dtype does not hold is an error in our words."""
+    """Bounds beyond every element have no effect; other numbers outside the dtype's range are errors."""
     small, values = bb.asarray(np.array([1, 2, 250], "uint8")), bb.asarray([1, 2, 3])
     assert bb.clip(small, -5, 300).tolist() == [1, 2, 250]
     assert bb.clip(values, -(2**70), 2**70).tolist() == [1, 2, 3]

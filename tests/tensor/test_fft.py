@@ -45,14 +45,14 @@ def test_transforms_along_several_axes_are_those_of_numpy(name: str, norm: str) 
             close(getattr(bb.fft, name)(bb.asarray(x), s=s, axes=axes, norm=norm), expected)
 
 
-def test_dtypes_stay_as_narrow_as_they_are() -> None:
+def test_narrow_dtypes_stay_narrow() -> None:
     narrow = {name: getattr(bb.fft, name)(bb.asarray(Z.astype("complex64"))) for name in ("fft", "ifftn", "irfft")}
     assert [x.dtype.name for x in narrow.values()] == ["complex64", "complex64", "float32"]
     for x in (bb.ones((2, 4), dtype="float16"), bb.ones((2, 4), dtype="int64"), bb.ones((2, 4))):
         assert bb.fft.fft(x).dtype is bb.fft.rfftn(x).dtype is bb.complex64
     for name, x in narrow.items():
         np.testing.assert_allclose(x.numpy(), getattr(np.fft, name)(Z), rtol=1e-5, atol=1e-5)
-    many = bb.ones((300, 300), dtype="float16")  # the sum is no number of 16 bits
+    many = bb.ones((300, 300), dtype="float16")  # the sum overflows float16
     assert bb.fft.fftn(many, norm="forward")[0, 0].item() == 1
 
 
@@ -78,7 +78,7 @@ def test_frequencies() -> None:
     assert bb.fft.fftfreq(4, device="numpy").dtype is bb.float32
 
 
-#: Real losses through each of the transforms, for PyTorch's functions too.
+#: Real losses through each transform: ``b`` is ``bb`` or ``torch``, ``f`` its ``fft`` module.
 LOSSES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "fft": lambda b, f, x: b.sum(b.abs(f.fft(x, norm="ortho")) ** 3),
     "ifft": lambda b, f, x: b.sum(b.real(f.ifft(x, n=6) ** 3)),
@@ -127,7 +127,7 @@ def test_the_derivative_of_a_transform_is_the_transform() -> None:
     close(bb.jvp(bb.fft.rfft, (x,), (x * 3.0,))[1], np.fft.rfft(3 * Z.real))
 
 
-def test_recorded_steps_have_the_same_bits() -> None:
+def test_recorded_steps_are_bitwise_identical() -> None:
     def step(x: Any) -> Any:
         return bb.value_and_grad(lambda x: bb.sum(bb.abs(bb.fft.ifft(bb.fft.fft(x) * 2j)) ** 3))(x)
 
@@ -137,8 +137,8 @@ def test_recorded_steps_have_the_same_bits() -> None:
             np.testing.assert_array_equal(got.numpy(), expected.numpy())
 
 
-def test_transforms_stay_inside_their_operands() -> None:
-    """No transform writes to its operand, of which the parts are views."""
+def test_transforms_do_not_change_their_operands() -> None:
+    """No transform writes to its operand through views of its real and imaginary parts."""
     x = bb.asarray(Z)
     for name in ("fft", "ifft", "fftn", "irfft", "hfft"):
         getattr(bb.fft, name)(x)

@@ -51,7 +51,7 @@ def test_transforms_are_those_of_numpy(norm: Any, n: int | None, axis: int) -> N
     close(half, np.fft.rfft(SIGNAL, **options), 3e-2)
 
 
-def test_sums_that_16_bits_do_not_hold() -> None:
+def test_sums_that_overflow_float16() -> None:
     many = bb.ones((300, 300), dtype="float16")
     for found in (bb.fourier.fftn(many, norm="forward"), bb.fourier.rfftn(many, norm="forward")):
         assert found.real[0, 0].item() == 1.0
@@ -93,7 +93,7 @@ def test_transforms_along_several_axes_are_those_of_numpy(norm: Any, axis: Any, 
 
 
 def test_derivatives_of_transforms_along_several_axes() -> None:
-    """Parseval again, and central differences through the inverse of a part of the spectrum."""
+    """Parseval's theorem, and central differences through transforms and their inverses."""
     x = GENERATOR.normal(size=(3, 4))
 
     def energy(x: Any) -> Any:
@@ -165,7 +165,7 @@ def test_windows(n: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_long_windows_of_16_bits(dtype: str) -> None:
-    """Whose places they do not hold: 16 bits round 1.0 at most by their last digit."""
+    """16-bit floats cannot represent the positions in a long window; values still err by at most one rounding."""
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
     for n in (3001, 70_001):
@@ -195,7 +195,7 @@ def test_short_time_transforms(center: bool, size: int, hop: int, norm: Any) -> 
 
 @pytest.mark.parametrize(("size", "win_length"), [(8, 5), (7, 4), (6, 6), (5, 1)])
 @pytest.mark.parametrize("given", [False, True])
-def test_shorter_windows_lie_in_the_middle(size: int, win_length: int, given: bool) -> None:
+def test_shorter_windows_are_centered(size: int, win_length: int, given: bool) -> None:
     torch = pytest.importorskip("torch")
     signal, window = GENERATOR.normal(size=(2, 20)), GENERATOR.uniform(0.5, 1.0, win_length)
     expected = torch.stft(
@@ -222,7 +222,7 @@ def test_windows_that_do_not_fit() -> None:
 
 
 def test_short_time_gradients() -> None:
-    """A transform there and back gives the signal, and any cotangent."""
+    """A transform followed by its inverse is the identity, so the gradient equals the cotangent."""
     weights = GENERATOR.normal(size=10)
     window = bb.fourier.hann_window(4, dtype="float64", backend="autodiff(numpy)")
 

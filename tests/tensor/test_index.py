@@ -34,7 +34,7 @@ def test_take_of_one_axis_and_its_gradient() -> None:
     assert x.grad(y.backward()).tolist() == [1.0, 0.0, 2.0]  # type: ignore[union-attr]
 
 
-def test_take_without_an_axis_counts_elements() -> None:
+def test_take_without_an_axis_indexes_the_flattened_tensor() -> None:
     values = np.arange(24.0).reshape(2, 3, 4)
     for index in (np.array([[0, 23], [-1, 7]]), np.array(5), np.zeros((0, 2), np.int64)):
         got = bb.asarray(values).take(bb.asarray(index))
@@ -100,7 +100,7 @@ def test_what_scatter_refuses() -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float32", "float64", "float16"])
 @pytest.mark.parametrize("count", [0, 1, 3, 2000])
 def test_elements_added_to_a_vector(dtype: str, count: int) -> None:
-    """One number or one each, also where integers wrap and where the vector is longer than the indices are many."""
+    """Add a number, or one value per index, also where integers wrap and where the vector outnumbers the indices."""
     places = np.random.default_rng(0).integers(-5, 5, count)
     values = np.random.default_rng(1).integers(0, 4, count).astype(dtype)
     index, x = bb.asarray(places), bb.asarray(np.arange(5), dtype=dtype)
@@ -153,7 +153,7 @@ def test_gather_nd_and_scatter_nd() -> None:
 
 @pytest.mark.parametrize("mode", ["add", "mul", "min", "max", "mean"])
 @pytest.mark.parametrize("include_self", [False, True])
-def test_scatter_with_and_without_what_was_there(mode: str, include_self: bool) -> None:
+def test_scatter_with_and_without_the_previous_values(mode: str, include_self: bool) -> None:
     torch = pytest.importorskip("torch")
     generator = np.random.default_rng(3)
     values, places = generator.normal(size=(3, 4)), generator.integers(0, 5, (3, 4))
@@ -184,7 +184,7 @@ def test_scatter_with_and_without_what_was_there(mode: str, include_self: bool) 
         assert got.tolist() == [whole if include_self else counts, 6]
 
 
-def test_means_are_those_of_floats() -> None:
+def test_scatter_means_need_floats() -> None:
     with pytest.raises(DTypeError, match=r"scatter: a mean needs floats; cast .*int64"):
         bb.scatter(bb.asarray([1, 2]), bb.asarray([0]), 1, axis=0, mode="mean")
     unsigned = bb.asarray([1, 2], dtype="uint8")
@@ -192,7 +192,7 @@ def test_means_are_those_of_floats() -> None:
 
 
 @pytest.mark.parametrize("write", [bb.scatter, bb.scatter_nd])
-def test_truth_values_have_no_product(write: Any) -> None:
+def test_scattering_a_product_of_bools_is_refused(write: Any) -> None:
     options = {"axis": 0} if write is bb.scatter else {}
     with pytest.raises(DTypeError, match=f"{write.__name__}: "):
         write(bb.asarray([True, False]), bb.asarray([0]), True, mode="mul", **options)
@@ -247,7 +247,7 @@ def test_one_hot() -> None:
 
 
 @pytest.mark.parametrize("name", ["index_add", "index_copy", "scatter"])
-def test_the_axis_before_the_indices_is_told(name: str) -> None:
+def test_the_axis_before_the_indices_is_refused(name: str) -> None:
     x, indices, values = bb.zeros((3, 2)), bb.asarray([0, 2]), bb.ones((2, 2))
     if name == "scatter":
         indices = bb.asarray([[0, 1], [2, 0]])
@@ -264,7 +264,7 @@ def test_the_axis_before_the_indices_is_told(name: str) -> None:
         method("0", values, 0)
 
 
-# ---- entries that are reduced by index ----
+# ---- index_reduce ----
 
 REDUCTIONS = {"mul": "prod", "mean": "mean", "min": "amin", "max": "amax"}
 

@@ -1,4 +1,4 @@
-"""``x[key]`` and ``x.at[key]``, against NumPy on keys of every sort."""
+"""``x[key]`` and ``x.at[key]`` against NumPy, on keys of every type."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEYS: list[Any] = [
 
 
 def as_numpy(key: Any) -> Any:
-    """A key in which NumPy reads lists as arrays, whatever their place."""
+    """Return the key with lists as arrays, so that NumPy reads them as such anywhere in it."""
     if isinstance(key, tuple):
         return tuple(k if isinstance(k, tuple) else as_numpy(k) for k in key)
     if isinstance(key, list):
@@ -40,7 +40,7 @@ def as_numpy(key: Any) -> Any:
 
 
 def as_ours(key: Any) -> Any:
-    """A key with tensors for arrays of truth values."""
+    """Return the key with bool arrays as tensors."""
     if isinstance(key, tuple):
         return tuple(as_ours(k) for k in key)
     return bb.asarray(key) if isinstance(key, np.ndarray) and key.dtype == bool else key
@@ -51,7 +51,7 @@ def legible(keys: list[Any]) -> list[Any]:
 
 
 def is_valid(key: Any) -> bool:
-    """Whether NumPy takes the key."""
+    """Whether NumPy accepts the key."""
     try:
         X[as_numpy(key)]
     except IndexError:
@@ -91,7 +91,7 @@ def test_writing_is_numpys(key: Any, how: str) -> None:
 
 @pytest.mark.parametrize("key", legible(KEYS))
 def test_gradients_of_reading_and_writing(key: Any) -> None:
-    """Reading gives each element the sum of the cotangents of its copies; writing gives them to the value."""
+    """Reading adds up the cotangents of an element's copies; ``add`` passes them on to the tensor and the value."""
     ours, theirs = as_ours(key), as_numpy(key)
     x = bb.asarray(X).require_grad()
     shape = np.shape(X[theirs])
@@ -106,7 +106,7 @@ def test_gradients_of_reading_and_writing(key: Any) -> None:
 
 
 def random_key(chooser: random.Random, shape: tuple[int, ...]) -> Any:
-    """A key of slices, integers, new axes, an Ellipsis, and one or more arrays."""
+    """Return a random key of slices, integers, new axes, an Ellipsis and arrays."""
     key: list[Any] = []
     for n in shape[: chooser.randrange(len(shape) + 1)]:
         ends = [None, *range(-n - 2, n + 3)]
@@ -190,7 +190,7 @@ def test_too_many_indices() -> None:
         _ = bb.asarray(1.0)[0]
 
 
-def test_wrong_kinds_of_index() -> None:
+def test_indices_of_wrong_types() -> None:
     x = bb.asarray(X)
     for key in (1.0, "a", [0.5], bb.asarray([1.0]), object(), (0, "b")):
         with pytest.raises(DTypeError, match=r"x\[...\]: "):
@@ -203,7 +203,7 @@ def test_wrong_kinds_of_index() -> None:
 
 
 @pytest.mark.parametrize("truth", [True, False])
-def test_one_truth_value_makes_an_axis(truth: bool) -> None:
+def test_a_single_bool_as_an_index_adds_an_axis(truth: bool) -> None:
     for array in (X, np.asarray(3.5)):
         x = bb.asarray(array)
         for key in (truth, bb.asarray(truth), np.asarray(truth), np.bool_(truth)):
@@ -223,7 +223,7 @@ def test_a_mask_of_length_zero_chooses_nothing() -> None:
         assert x.at[bb.asarray(mask)].set(1).tolist() == X.tolist()
 
 
-def test_truth_values_must_fit() -> None:
+def test_masks_must_fit_their_axes() -> None:
     with pytest.raises(
         AxisError, match=r"truth values of shape \[3\] cannot choose from axes of the lengths \[2\], from axis 0"
     ):
@@ -253,7 +253,7 @@ def test_values_must_fit() -> None:
     assert bb.asarray([1.0]).at[0].set(bb.asarray(3)).tolist() == [3.0]
 
 
-def test_tensors_stay_as_they_are() -> None:
+def test_tensors_are_immutable() -> None:
     x = bb.asarray([1.0, 2.0])
     with pytest.raises(ImmutableError, match=r"x\.at\[i\]\.set"):
         x[0] = 3.0  # type: ignore[index]
@@ -269,7 +269,7 @@ def test_tensors_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["set", "add", "multiply", "min", "max"])
-def test_changing_elements_without_an_index_tells_where_it_stands(name: str) -> None:
+def test_at_without_an_index_shows_the_right_call(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"here: x\.at\[index\]\.{name}\(value\)$"):
         getattr(bb.ones(2).at, name)(3.0)
 
@@ -284,7 +284,7 @@ def test_iteration() -> None:
     assert [row.tolist() for row in bb.asarray([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
 
 
-def test_a_false_key_takes_a_value_of_its_place_and_writes_nothing() -> None:
+def test_writing_at_false_checks_shapes_and_writes_nothing() -> None:
     x = bb.asarray([1.0, 2.0])
     assert x[False].shape == (0, 2)
     for value in (bb.zeros((0, 2)), bb.zeros((2,)), 5.0):
@@ -306,7 +306,7 @@ def test_one_value_where_a_mask_is_true_leaves_other_gradients_alone(how: str, v
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 3), (4,), (4, 2, 3)])
 @pytest.mark.parametrize("dtype", [bb.float32, bb.int64, bb.bool])
-def test_entries_of_a_loop_are_those_of_indices(shape: tuple[int, ...], dtype: Any) -> None:
+def test_iterating_equals_indexing(shape: tuple[int, ...], dtype: Any) -> None:
     x = (bb.arange(math.prod(shape), dtype=bb.int64).reshape(shape) % 3).astype(dtype)
     entries: list[Any] = list(x)
     assert len(entries) == shape[0]

@@ -167,7 +167,7 @@ def test_wrong_distances() -> None:
 def test_exponentials_are_those_of_pytorch(scale: float, dtype: str, tolerance: float) -> None:
     torch = pytest.importorskip("torch")
     x = scale * GENERATOR.normal(size=(2, 3, 5, 5)) / 5.0
-    x[0, 0] = 0.0  # each of them is squared as often as it needs
+    x[0, 0] = 0.0  # each matrix gets its own number of squarings
     expected = torch.linalg.matrix_exp(torch.from_numpy(x)).numpy()
     got = bb.linalg.matrix_exp(bb.asarray(x.astype(dtype)))
     assert str(got.dtype) == dtype
@@ -177,7 +177,7 @@ def test_exponentials_are_those_of_pytorch(scale: float, dtype: str, tolerance: 
     np.testing.assert_allclose(batch.numpy(), got.numpy(), rtol=1e-5)
 
 
-def test_exponentials_that_are_known() -> None:
+def test_exponentials_in_closed_form() -> None:
     for angle in (0.3, 100.0, 30_000.0):
         turn = bb.asarray([[0.0, -angle], [angle, 0.0]], dtype="float64")
         c, s = np.cos(angle), np.sin(angle)
@@ -189,7 +189,7 @@ def test_exponentials_that_are_known() -> None:
     assert half.dtype is bb.float16
     assert half.item() == pytest.approx(np.e, rel=1e-3)
     both = bb.linalg.matrix_exp(bb.asarray([[[100.0]], [[1.0]]]), max_squarings=2).tolist()
-    assert both[0][0][0] == np.inf  # exp(100) is not a float32
+    assert both[0][0][0] == np.inf  # exp(100) overflows float32
     assert both[1][0][0] == pytest.approx(np.e)
     assert np.isnan(bb.linalg.matrix_exp(bb.asarray([[bb.nan]])).item())
     assert np.isnan(bb.linalg.matrix_exp(bb.asarray([[bb.inf]])).item())
@@ -214,6 +214,6 @@ def test_derivatives_of_exponentials(scale: float) -> None:
 
 @pytest.mark.parametrize("backend", ["numpy", "null"])
 @pytest.mark.parametrize("weight", [(3,), (2, 3, 4)])
-def test_the_weight_of_linear_is_a_matrix_though_a_product_with_it_exists(backend: str, weight: Any) -> None:
+def test_linear_refuses_a_weight_that_is_not_a_matrix(backend: str, weight: Any) -> None:
     with pytest.raises(ShapeError, match=f"linear: the weight must have two axes, .* not {len(weight)}"):
         bb.nn.functional.linear(bb.ones((2, 3), backend=backend), bb.ones(weight, backend=backend))

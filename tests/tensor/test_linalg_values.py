@@ -42,7 +42,7 @@ def close(got: Any, expected: Array, rtol: float = 1e-10) -> None:
 
 
 def gradient(function: Callable[[Any], Any], x: Array) -> Array:
-    """The gradient of the sum of ``function`` by NumPy's array ``x``."""
+    """Return the gradient of the sum of ``function`` at the array ``x``."""
     leaf = tensor(x).require_grad()
     found = leaf.grad(function(leaf).sum().backward())
     assert found is not None
@@ -50,7 +50,7 @@ def gradient(function: Callable[[Any], Any], x: Array) -> Array:
 
 
 def difference(function: Callable[[Any], Any], x: Array, step: float = 1e-6) -> Array:
-    """The gradient of the sum of ``function`` by central differences."""
+    """Return the gradient of the sum of ``function`` by central differences."""
     result = np.zeros(x.shape)
     for place in np.ndindex(x.shape):
         moved = np.zeros(x.shape)
@@ -122,8 +122,8 @@ SINGULAR = np.array([[0.0, 4, 2, 1], [0, 2, 1, 1], [0, -4, -2, 3]])
 
 
 @pytest.mark.parametrize("x", [SQUARE, TALL, WIDE, WIDE[:, :0], WIDE[:0], SINGULAR, SINGULAR.T, np.ones((3, 3))])
-def test_factors_of_elimination(x: Array) -> None:
-    """Factors by the NumPy backend, and by the contract's body."""
+def test_factors_of_lu(x: Array) -> None:
+    """Factors from the NumPy backend and from the default body."""
     p, lower, upper = bb.linalg.lu(tensor(x))
     close(p @ lower @ upper, x)
     rows, inner = x.shape[-2], min(x.shape[-2:])
@@ -139,8 +139,8 @@ def test_factors_of_elimination(x: Array) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5), (2, 4, 4), (2, 1, 3)])
-def test_gradients_of_elimination(shape: tuple[int, ...]) -> None:
-    """Gradients equal torch's, of both factors and of each alone."""
+def test_gradients_of_lu(shape: tuple[int, ...]) -> None:
+    """Gradients of both factors, and of each alone, equal torch's."""
     torch = pytest.importorskip("torch", reason="torch is the reference, and it is not installed")
     x = np.random.default_rng(5).normal(size=shape)
     for weights in ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0)):
@@ -152,7 +152,7 @@ def test_gradients_of_elimination(shape: tuple[int, ...]) -> None:
         close(y.grad(sum(ours[1:], ours[0]).backward()), z.grad.numpy(), 1e-8)
 
 
-def test_elimination_at_a_pivot_of_0_has_no_gradient() -> None:
+def test_lu_at_a_zero_pivot_has_no_gradient() -> None:
     for x in (SINGULAR, SINGULAR.T, np.zeros((2, 2))):
         with pytest.raises(SingularMatrixError, match=r"the gradient of lu needs pivots .*float64\[\d,\d\]"):
             gradient(lambda t: bb.linalg.lu(t).U, x)
@@ -165,7 +165,7 @@ def test_eigenvectors() -> None:
     assert (np.diff(values.numpy()) > 0).all()
 
 
-def test_signs_are_fixed_where_elements_are_alike() -> None:
+def test_signs_of_eigenvectors_are_fixed_where_magnitudes_tie() -> None:
     _, vectors = bb.linalg.eigh(tensor([[0.0, 1.0], [1.0, 0.0]]))
     assert (vectors.numpy()[0] > 0).all()
     _, turned = bb.linalg.eigh(-tensor([[0.0, 1.0], [1.0, 0.0]]))
@@ -213,7 +213,7 @@ def test_options_of_triangular_solve(y: Array, upper: bool, left: bool, unitrian
 
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("n", [8, 40])
-def test_triangular_systems_at_their_ends(n: int, upper: bool, capfd: pytest.CaptureFixture[str]) -> None:
+def test_triangular_systems_that_are_empty_or_tiny(n: int, upper: bool, capfd: pytest.CaptureFixture[str]) -> None:
     """No right-hand side, and pivots whose reciprocals are infinite."""
     empty = bb.linalg.triangular_solve(tensor(np.eye(n)), tensor(np.zeros((n, 0))), upper=upper)
     assert (empty.shape, capfd.readouterr()) == ((n, 0), ("", ""))
@@ -224,7 +224,7 @@ def test_triangular_systems_at_their_ends(n: int, upper: bool, capfd: pytest.Cap
 
 
 def test_large_matrices() -> None:
-    """Matrices have enough rows that functions of the BLAS library may be called one by one, in every order."""
+    """Matrices have enough rows for direct calls of LAPACK and BLAS, in row-major and column-major order."""
     large = GENERATOR.normal(size=(2, 40, 40)) / 9 + 3 * np.eye(40)
     definite, y = large @ large.mT, GENERATOR.normal(size=(40, 3))
     for dtype, rtol in (("float64", 1e-10), ("float32", 1e-4), ("float16", 2e-2)):
@@ -319,7 +319,7 @@ def test_norms_of_matrices_along_two_axes(axis: tuple[int, int], ord: Any) -> No
 
 
 @pytest.mark.parametrize("axis", [0, (0,), (0, 1, 2), (1, 1), (0, 3)])
-def test_axes_of_no_matrix(axis: Any) -> None:
+def test_matrix_norm_needs_two_different_axes(axis: Any) -> None:
     with pytest.raises(AxisError, match=r"matrix_norm: .*Operand: float64\[2,5,3\]"):
         bb.linalg.matrix_norm(tensor(TALL), axis=axis)
 
@@ -349,7 +349,7 @@ def test_ranks() -> None:
     assert bb.linalg.matrix_rank(tensor(low), atol=tensor([0.1, 1e-4, 0.1])).tolist() == [1, 2, 0]
 
 
-def test_the_symmetric_part_counts_where_matrices_are_said_to_be_symmetric() -> None:
+def test_hermitian_functions_read_the_symmetric_part() -> None:
     x = np.array([[[1.0, 2.0], [2.0, 4.0]], [[3.0, 1.0], [1.0, -2.0]]])
     close(bb.linalg.pinv(tensor(x), hermitian=True), np.linalg.pinv(x, hermitian=True))
     assert bb.linalg.matrix_rank(tensor(x), hermitian=True).tolist() == [1, 2]
@@ -461,7 +461,7 @@ def test_half_the_logarithm_of_the_determinant_by_cholesky() -> None:
 
 
 @pytest.mark.parametrize("x", [TALL[0], WIDE, SQUARE[0]])
-def test_what_decompositions_put_together_has_the_gradient_of_the_matrix(x: Array) -> None:
+def test_a_matrix_rebuilt_from_its_factors_has_the_gradient_of_the_matrix(x: Array) -> None:
     weights = tensor(GENERATOR.normal(size=x.shape))
 
     def by_svd(t: Any) -> Any:
@@ -496,7 +496,7 @@ def test_vectors_that_complete_a_space_have_the_gradient_of_their_projection(x: 
         np.testing.assert_allclose(gradient(function, x), difference(function, x), rtol=1e-5, atol=1e-7)
 
 
-# ---- where vectors are not determined ----
+# ---- where eigenvectors and singular vectors are not unique ----
 
 
 EQUAL = [np.eye(3), np.diag([1.0, 2.0, 2.0]), np.zeros((3, 3))]
@@ -516,7 +516,7 @@ def rebuilt(f: Any) -> Any:
 @pytest.mark.parametrize("x", EQUAL)
 @pytest.mark.parametrize("f", [lambda w: w, bb.exp, bb.softmax])
 def test_functions_of_matrices_with_equal_eigenvalues(x: Array, f: Any) -> None:
-    """They have derivatives, which transforms find by forward mode; ``backward`` gives NaN, and never a part."""
+    """Transforms find the derivatives in forward mode; ``backward`` gives NaN rather than a partial result."""
     expected = difference(rebuilt(f), x)
     np.testing.assert_allclose(bb.grad(rebuilt(f))(tensor(x)).numpy(), expected, rtol=1e-5, atol=1e-7)
     direction = GENERATOR.normal(size=x.shape)
@@ -550,8 +550,8 @@ ROTATION = np.linalg.qr(GENERATOR.normal(size=(3, 3)))[0]
 
 
 @pytest.mark.parametrize("x", [np.eye(3), ROTATION, 2 * ROTATION, ROTATION @ np.diag([2.0, 2.0, 1.0]) @ ROTATION.T])
-def test_the_polar_factor_divides_by_sums(x: Array) -> None:
-    """Also with ``backward``, and for a leaf of eager code."""
+def test_the_polar_factor_at_equal_singular_values(x: Array) -> None:
+    """Its derivative divides by sums of singular values, so it is finite at equal ones, also with ``backward``."""
 
     def polar(t: Any) -> Any:
         u, _, vh = bb.linalg.svd(t, full_matrices=False)
@@ -589,7 +589,7 @@ def test_vectors_of_equal_values_have_no_derivative(f: Any) -> None:
         f(leaf).backward()
 
 
-def test_spaces_beside_equal_eigenvalues() -> None:
+def test_gradients_of_a_simple_eigenvector_beside_equal_eigenvalues() -> None:
     turn = np.linalg.qr(SQUARE[0])[0]
     x = turn @ np.diag([1.0, 1.0, 1.0, 3.0]) @ turn.T
     weights = GENERATOR.normal(size=(4, 4))
@@ -640,7 +640,7 @@ def symmetric_part(t: Any) -> Any:
 
 
 TURNED = ROTATION @ np.diag([1.0, 2.0, 2.0]) @ ROTATION.T
-#: Functions by values and vectors, and the same by products of matrices; each is twice differentiable.
+#: Twice differentiable functions from decompositions, and the same from matrix products.
 TWO_WAYS = [
     (spectral(lambda w: w), symmetric_part),
     (spectral(bb.exp), lambda t: bb.linalg.matrix_exp(symmetric_part(t))),
@@ -653,7 +653,7 @@ TWO_WAYS = [
 @pytest.mark.parametrize("x", [2.0 * np.eye(3), TURNED])
 @pytest.mark.parametrize(("decomposed", "plain"), TWO_WAYS)
 def test_second_derivatives_of_functions_of_matrices_with_equal_values(decomposed: Any, plain: Any, x: Array) -> None:
-    """By every composition of transforms, and through ``vmap``."""
+    """With every composition of transforms, and through ``vmap``."""
     weights, first, second = tensor(WEIGHTS), tensor(GENERATOR.normal(size=(3, 3))), tensor(ROTATION)
 
     def f(t: Any) -> Any:
@@ -686,7 +686,7 @@ def test_second_derivatives_of_functions_of_equal_values_in_narrow_floats(dtype:
 
 
 def test_second_derivatives_of_spaces_of_equal_values() -> None:
-    """A projector on what a tall matrix leaves out, with both of its values equal."""
+    """The projector onto the complement of a tall matrix's column space, at equal singular values."""
     x = np.linalg.qr(GENERATOR.normal(size=(4, 2)))[0]
     weights = tensor(GENERATOR.normal(size=(4, 4)))
 
@@ -764,7 +764,7 @@ def test_gradients_of_determinants_of_nan() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_determinants_have_the_gradients_of_each_matrix_alone(dtype: str) -> None:
-    """Be those beside it nearly singular (where their inverse has lost its digits) or not."""
+    """Nearly singular matrices in the batch, whose inverses lose their digits, do not affect the others."""
     x = np.random.default_rng(0).normal(size=(2, 20, 4, 4))
     x[0, 3, 0] = x[0, 3, 1] + 1e-7 * x[0, 3, 2]
     x[1, 5, :, 2] = x[1, 5, :, 0] + 1e-14
@@ -851,7 +851,7 @@ def test_a_qr_of_dependent_columns_has_no_gradient() -> None:
             gradient(lambda t: bb.linalg.qr(t).Q, x)
         with pytest.raises(SingularMatrixError, match=r"qr: .* independent"):
             bb.jvp(lambda t: bb.linalg.qr(t).Q, (tensor(x),), (tensor(np.eye(*x.shape)),))
-    small = np.diag([1.0, 1e-10]) @ np.array([[1.0, 2], [3, 4]])  # ill-conditioned, and right
+    small = np.diag([1.0, 1e-10]) @ np.array([[1.0, 2], [3, 4]])  # ill-conditioned but independent
     assert np.isfinite(gradient(lambda t: bb.linalg.qr(t).R, small)).all()
 
 

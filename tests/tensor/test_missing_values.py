@@ -1,4 +1,4 @@
-"""Tensor functions: what leaves out NaN, against NumPy."""
+"""Tensor functions that ignore NaN, against NumPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AXES: list[Any] = [None, 0, 1, -1, (0, 2), (0, 1, 2)]
 
 def of_numpy(name: str, x: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of slices that are all NaN
+        warnings.simplefilter("ignore")  # about slices that are all NaN
         return getattr(np, name)(x, **options)
 
 
@@ -39,7 +39,7 @@ def test_values_are_those_of_numpy(name: str, axis: Any, keepdims: bool) -> None
 
 
 @pytest.mark.parametrize("name", ["nanvar", "nanstd"])
-def test_a_correction_counts_what_is_there(name: str) -> None:
+def test_a_correction_is_subtracted_from_the_count_of_numbers(name: str) -> None:
     for correction in (1.0, 0.5, 2.0):
         expected = of_numpy(name, GAPS, axis=-1, correction=correction)
         got = getattr(bb, name)(bb.asarray(GAPS), axis=-1, correction=correction).numpy()
@@ -48,8 +48,8 @@ def test_a_correction_counts_what_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_derivatives_are_those_of_what_is_there(name: str) -> None:
-    """Which is the same as without the others, at first and second order, and 0 at NaN."""
+def test_derivatives_ignore_nan(name: str) -> None:
+    """First and second derivatives equal those without the NaN elements, and are 0 at NaN."""
     x = np.array([[1.0, np.nan, -3.0, 2.0], [0.5, 2.5, np.nan, -0.25]])
     present = [row[~np.isnan(row)] for row in x]
     plain, skipping = getattr(bb, name[3:]), getattr(bb, name)
@@ -81,7 +81,7 @@ def test_batches_and_other_dtypes(name: str) -> None:
     x = bb.asarray(GAPS)
     got = bb.vmap(lambda t: function(t, axis=0))(x)
     np.testing.assert_allclose(got.numpy(), function(x, axis=1).numpy(), rtol=1e-12)
-    many = np.full(70_000, 1.5, np.float16)  # as many as float16 does not count
+    many = np.full(70_000, 1.5, np.float16)  # more than float16 can count
     many[::7] = np.nan
     assert function(bb.asarray(many)).dtype is bb.float16
     if name != "nansum":
@@ -172,7 +172,7 @@ def test_errors_name_the_function() -> None:
         bb.nan_to_num(x, posinf=x)
 
 
-def test_numbers_in_the_place_of_nan() -> None:
+def test_nan_to_num() -> None:
     x = np.array([np.nan, np.inf, -np.inf, 1.5, -0.0])
     for dtype in ("float64", "float32", "float16"):
         cases: list[dict[str, Any]] = [{}, {"nan": 2.0}, {"posinf": 3.0, "neginf": -4.0}]

@@ -107,7 +107,7 @@ def test_batch_norm() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 3, 0)])
-def test_batch_norm_of_nothing_has_no_statistics(shape: tuple[int, ...]) -> None:
+def test_batch_norm_of_empty_tensors_has_no_statistics(shape: tuple[int, ...]) -> None:
     x = bb.ones(shape)
     y, mean, variance = functions.batch_norm_training(x)
     assert y.shape == shape
@@ -132,7 +132,7 @@ def test_options_are_numbers() -> None:
 
 @pytest.mark.parametrize("backend", ["numpy", "null"])
 @pytest.mark.parametrize(("x", "scale"), [((0, 3), (4,)), ((2, 0), (4,)), ((3,), (1, 3))])
-def test_a_scale_that_does_not_fit_is_refused_also_where_nothing_is_computed(backend: str, x: Any, scale: Any) -> None:
+def test_a_scale_that_does_not_broadcast_is_refused_for_empty_tensors_too(backend: str, x: Any, scale: Any) -> None:
     x, scale = bb.ones(x, backend=backend), bb.ones(scale, backend=backend)
     for call in (
         lambda: bb.nn.functional.layer_norm(x, scale),

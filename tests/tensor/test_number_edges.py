@@ -1,4 +1,4 @@
-"""Numbers at the edges of dtypes: roundings, exponentials of large matrices, parameters of distributions, indices."""
+"""Edge cases of dtypes: rounding, exponentials of large matrices, parameters of distributions, bool indices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INF, NAN = math.inf, math.nan
 
 
 def nearest_bfloat16(x: float) -> float:
-    """Rounded to 8 binary digits, ties to even."""
+    """Return ``x`` rounded to 8 significant bits, ties to even."""
     _, exponent = math.frexp(abs(x))
     unit = Fraction(2) ** (exponent - 8)
     return math.copysign(float(round(Fraction(abs(x)) / unit) * unit), x)
@@ -67,13 +67,13 @@ def test_exponentials_of_large_matrices(x: list[list[float]], expected: list[lis
 
 
 def test_the_gradient_of_the_exponential_of_a_large_matrix() -> None:
-    """Rows and columns of this generator of a Markov chain sum to 0, so that only the sum of a change counts."""
+    """Rows and columns of this Markov generator sum to 0, so only the sum of a perturbation counts."""
     x = bb.asarray(np.array([[-1e7, 1e7], [1e7, -1e7]]))
     gradient = bb.grad(lambda x: bb.linalg.matrix_exp(x).sum())(x)
     np.testing.assert_allclose(gradient.numpy(), np.ones((2, 2)), rtol=1e-6)
 
 
-def test_exponentials_of_what_is_not_finite_are_nan() -> None:
+def test_exponentials_of_matrices_that_are_not_finite_are_nan() -> None:
     for bad in (INF, NAN, -INF):
         assert np.isnan(bb.linalg.matrix_exp(bb.asarray([[bad, 0.0], [0.0, 1.0]])).numpy()).all()
 
@@ -111,7 +111,7 @@ WEIGHTS = {"negative": [0.5, -0.5, 1.0], "NaN": [0.5, NAN, 1.0], "infinite": [0.
 
 @pytest.mark.parametrize("replace", [True, False])
 @pytest.mark.parametrize("why", WEIGHTS)
-def test_weights_that_are_no_probabilities(why: str, replace: bool) -> None:
+def test_weights_that_are_not_probabilities(why: str, replace: bool) -> None:
     with pytest.raises(ArgumentError, match="choice: "):
         bb.random.choice(3, (2,), p=bb.asarray(WEIGHTS[why]), replace=replace)
 
@@ -124,7 +124,7 @@ def test_too_few_weights_above_zero() -> None:
     assert bb.random.choice(3, (0,), p=p, replace=False).tolist() == []
 
 
-def test_parameters_that_are_tensors_are_checked_as_numbers_are() -> None:
+def test_parameters_given_as_tensors_are_checked_like_numbers() -> None:
     def tensor(*values: float) -> Any:
         return bb.asarray(list(values))
 
@@ -149,7 +149,7 @@ def test_parameters_that_are_tensors_are_checked_as_numbers_are() -> None:
 
 @pytest.mark.parametrize(("dtype", "tiny"), [("float32", 1e-40), ("bfloat16", 1e-40), ("float64", 5e-324)])
 def test_shares_for_parameters_below_the_smallest_floats(dtype: str, tiny: float) -> None:
-    """One share is all, and which one follows from the ratios."""
+    """One share is 1 and the others 0; the ratios of the parameters decide which."""
     bb.random.seed(0)
     x = bb.random.beta((4000,), tiny, tiny, dtype=dtype).astype("float64").numpy()
     assert set(x.tolist()) == {0.0, 1.0}
@@ -159,7 +159,7 @@ def test_shares_for_parameters_below_the_smallest_floats(dtype: str, tiny: float
     assert (shares.sum(1) == 1.0).all()
 
 
-# ---- single truth values among indices ----
+# ---- single bools among indices ----
 
 PARTS: list[Any] = [True, False, None, ..., 0, slice(1, None), [0, 1], np.array([True, False]), np.True_]
 

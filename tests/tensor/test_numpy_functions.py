@@ -1,4 +1,4 @@
-"""Functions composed of others, under NumPy's names: values against NumPy, derivatives, transforms, and errors."""
+"""Composed functions with NumPy's names: values against NumPy, derivatives, transforms, and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY: list[tuple[int, ...]] = [(0,), (0, 3), (3, 0), (2, 0, 4)]
 
 
 def numbers(generator: Any, shape: Any, dtype: str, nan: float = 0.0) -> Any:
-    """Random numbers with ties and zeros, of which a share are NaN in floats."""
+    """Return random numbers with ties and zeros; the share ``nan`` of the floats is NaN."""
     drawn = generator.integers(-6, 7, size=shape)
     if dtype.startswith("int"):
         return drawn.astype(dtype)
@@ -34,7 +34,7 @@ def numbers(generator: Any, shape: Any, dtype: str, nan: float = 0.0) -> Any:
 
 
 def cases(seed: int, nan: float = 0.0, empty: bool = True) -> Iterator[tuple[Any, Any, Any]]:
-    """Arrays of many shapes and dtypes, each axis of them, and the generator."""
+    """Yield arrays of many shapes and dtypes with each of their axes, and the generator."""
     generator = np.random.default_rng(seed)
     for dtype in DTYPES:
         for shape in SHAPES + EMPTY * empty:
@@ -43,7 +43,7 @@ def cases(seed: int, nan: float = 0.0, empty: bool = True) -> Iterator[tuple[Any
 
 
 def same(ours: Any, theirs: Any, dtype: Any = None, rtol: float | None = None) -> None:
-    """Compare shapes, dtypes and values; the default float takes the place of NumPy's float64 of integers."""
+    """Compare shapes, dtypes and values; where NumPy gives float64 for integers, we give the default float dtype."""
     assert ours.shape == np.shape(theirs)
     if dtype is not None:
         assert ours.dtype is dtype
@@ -53,7 +53,7 @@ def same(ours: Any, theirs: Any, dtype: Any = None, rtol: float | None = None) -
 
 
 def float_of(x: Any) -> Any:
-    """The dtype of results that are floats."""
+    """Return the dtype of float results for ``x``."""
     return x.dtype if x.dtype.kind == "float" else bb.float32
 
 
@@ -82,14 +82,14 @@ def test_the_default_modes_are_those_of_numpy() -> None:
     same(bb.rot90(bb.asarray(a[None, None]), 1, (1, 2)), np.rot90(a[None, None], 1, (1, 2)))
 
 
-def test_nan_reaches_what_it_is_part_of() -> None:
+def test_nan_and_infinity_spread_to_sums_that_include_them() -> None:
     a, b = np.array([1.0, np.nan, 2.0, np.inf, 3.0, 0.0]), np.array([1.0, 2.0])
     for mode in ("full", "same", "valid"):
         same(bb.convolve(bb.asarray(a), bb.asarray(b), mode=mode), np.convolve(a, b, mode))
     same(bb.convolve(bb.asarray(b), bb.asarray(a[:3]), mode="valid"), np.convolve(b, a[:3], "valid"))
     beyond = bb.convolve(bb.asarray([1.0, 2.0, 3.0]), bb.asarray([math.inf, 1.0]))
     assert beyond.tolist()[:3] == [math.inf] * 3
-    assert math.isnan(beyond[3].item())  # which is 3 in NumPy, as the docstring says
+    assert math.isnan(beyond[3].item())  # NumPy gives 3, as the docstring says
 
 
 # ---- reductions ----
@@ -101,7 +101,7 @@ def test_reductions_are_those_of_numpy(name: str) -> None:
         for axes in (axis, None, tuple(range(array.ndim))):
             for keepdims in (False, True):
                 got = getattr(bb, name)(bb.asarray(array), axis=axes, keepdims=keepdims)
-                # NumPy multiplies in float16; here the product is rounded to it once.
+                # NumPy multiplies in float16; we round the product to it once.
                 wide = array.astype("float64") if array.dtype == np.float16 else array
                 same(got, getattr(np, name)(wide, axis=axes, keepdims=keepdims))
                 assert got.dtype is (bb.int64 if name == "nanprod" and array.dtype.kind == "i" else
@@ -109,15 +109,15 @@ def test_reductions_are_those_of_numpy(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["nanargmax", "nanargmin"])
-def test_places_of_extrema_are_those_of_numpy_and_minus_one_where_all_is_nan(name: str) -> None:
+def test_indices_of_extrema_are_those_of_numpy_and_minus_one_where_all_is_nan(name: str) -> None:
     for array, axis, generator in cases(2, 0.6, empty=False):
-        if array.dtype.kind == "f":  # infinities look like what NaN is replaced by
+        if array.dtype.kind == "f":  # NumPy replaces NaN by infinities
             array[generator.random(array.shape) < 0.3] = -np.inf
             array[generator.random(array.shape) < 0.3] = np.inf
         for along in (axis, None):
             for keepdims in (False, True):
                 nothing = np.isnan(array).all(axis=along, keepdims=True)
-                # NumPy finds NaN where all else is infinite: it replaces it by an infinity.
+                # NumPy, which replaces NaN by an infinity, finds it where all others are infinite.
                 finite = np.where(nothing, 0, np.clip(array, -100, 100))
                 expected = np.where(nothing, -1, getattr(np, name)(finite, axis=along, keepdims=True))
                 if not keepdims:
@@ -221,10 +221,10 @@ def test_symmetric_padding_is_that_of_numpy() -> None:
     assert bb.pad(bb.asarray([True, False]), 2, mode="symmetric").tolist() == [False, True, True, False, False, True]
 
 
-# ---- places, powers and steps ----
+# ---- heaviside, vander and linspace ----
 
 
-def test_steps_are_those_of_numpy() -> None:
+def test_heaviside_is_that_of_numpy() -> None:
     generator = np.random.default_rng(9)
     for dtype in DTYPES:
         for shape, other in (((3, 4), (4,)), ((2, 1), (1, 3)), ((), (2,)), ((0,), (0,)), ((5,), ())):
@@ -237,7 +237,7 @@ def test_steps_are_those_of_numpy() -> None:
     same(bb.heaviside(bb.asarray([-1, 0, 2]), 1), np.array([0.0, 1.0, 1.0]), bb.float32)
 
 
-def test_powers_are_those_of_numpy() -> None:
+def test_vander_is_that_of_numpy() -> None:
     generator = np.random.default_rng(10)
     for dtype in ("float64", "float32", "int64", "int32"):
         for length in (0, 1, 4):
@@ -250,7 +250,7 @@ def test_powers_are_those_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("endpoint", [True, False])
-def test_steps_between_tensors_are_those_of_numpy(endpoint: bool) -> None:
+def test_linspace_between_tensors_is_that_of_numpy(endpoint: bool) -> None:
     generator = np.random.default_rng(11)
     for num in (0, 1, 2, 7):
         for shapes in (((), ()), ((3,), ()), ((), (2, 3)), ((2, 1), (3,)), ((0,), (0,))):
@@ -295,7 +295,7 @@ def test_quantiles_are_those_of_numpy(method: Any) -> None:
     generator = np.random.default_rng(13)
     shares = [0.0, 0.1, 0.25, 0.3, 0.5, 2 / 3, 0.75, 0.9, 1.0]
     for length in (1, 2, 3, 4, 5, 8, 10, 11):
-        # Float64 data, for which NumPy does not round the places of the shares.
+        # Float64 data: NumPy does not round the positions of the quantiles.
         x = generator.normal(size=(length, 3))
         x[0, 2] = np.nan
         expected = np.quantile(x, shares, axis=0, method=method)
@@ -319,7 +319,7 @@ RANDOM = np.random.default_rng(14)
 X, Y = bb.asarray(RANDOM.normal(size=(4, 5))), bb.asarray(RANDOM.normal(size=(4, 5)))
 V, W = bb.asarray(RANDOM.normal(size=7)), bb.asarray(RANDOM.normal(size=3))
 KNOTS = bb.asarray([0.1, 2.3, 0.9, 1.4], dtype="float64")
-#: Functions of float64 tensors that are smooth there.
+#: Functions with float64 operands at which they are smooth.
 SMOOTH: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     **{f"{name} {mode}": (lambda x, y, name=name, mode=mode: getattr(bb, name)(x, y, mode=mode), (V, W))
        for name in ("convolve", "correlate") for mode in ("full", "same", "valid")},
@@ -367,7 +367,7 @@ def test_transforms_give_the_same(name: str) -> None:
         np.testing.assert_allclose(got.numpy(), each[i].numpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_what_is_constant_has_no_derivative() -> None:
+def test_derivatives_of_piecewise_constant_functions_and_vmap() -> None:
     x = bb.asarray([-1.0, 0.0, 2.0, bb.nan])
     assert bb.grad(lambda t: bb.heaviside(t, 0.5)[:3].sum())(x).tolist() == [0.0] * 4
     assert bb.grad(lambda t: bb.nanprod(t))(x).tolist() == [0.0, -2.0, 0.0, 0.0]

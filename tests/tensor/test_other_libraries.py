@@ -1,4 +1,4 @@
-"""Tensors in the hands of other libraries, of notebooks, and of Python's own functions."""
+"""Tensors in other libraries, in notebooks, and in Python's built-in functions."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_numpy_understands_dtypes(name: str) -> None:
     assert np.empty(3, x.dtype).dtype == np.dtype(name)
 
 
-def test_numpy_knows_what_a_tensor_becomes() -> None:
+def test_numpy_reads_the_dtype_of_a_tensor() -> None:
     if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4):
         assert np.result_type(bb.zeros(2), np.float64) == np.float64
         assert np.result_type(bb.ones(2).quantize()) == np.float32
 
 
 @pytest.mark.parametrize("wrong", [bb.ones(2), np.ones(2)])
-def test_what_has_a_dtype_is_none(wrong: Any) -> None:
+def test_an_array_is_not_a_dtype(wrong: Any) -> None:
     with pytest.raises(DTypeError, match=r"array\(\[1., 1.\]\)|Tensor\(\[1., 1.\].* is not a dtype of backburn"):
         bb.zeros(2, dtype=wrong)
 
@@ -108,7 +108,7 @@ def capsules(x: Any) -> Iterator[Any]:
     yield from x.__arrow_c_array__()
 
 
-def test_capsules_that_nobody_takes_are_released() -> None:
+def test_unconsumed_capsules_are_released() -> None:
     found = list(capsules(bb.ones((3, 2))))
     assert len(arrow._IN_CAPSULES) == 2
     assert len(arrow._KEPT) == 6
@@ -118,7 +118,7 @@ def test_capsules_that_nobody_takes_are_released() -> None:
     assert not arrow._IN_CAPSULES
 
 
-def test_what_is_no_column_is_refused() -> None:
+def test_tensors_that_arrow_cannot_represent_are_refused() -> None:
     for x in (bb.ones(()), bb.ones((2, 2, 2))):
         with pytest.raises(ShapeError, match=r"vectors and matrices, not float32\["):
             x.__arrow_c_array__()
@@ -157,7 +157,7 @@ def test_print_options(options: None) -> None:
     bb.set_printoptions(precision=2, suppress=True)
     assert repr(x).startswith("Tensor([  3.14,   0.  , 100.  ], ")
     assert repr(x.quantize()).startswith("Tensor([")
-    with np.printoptions(precision=5):  # NumPy's own hold where ours are not set
+    with np.printoptions(precision=5):  # NumPy's options apply where ours are not set
         assert repr(x).startswith("Tensor([  3.14,   0.  , 100.  ], ")
     bb.set_printoptions(threshold=5, edgeitems=1)
     assert repr(bb.arange(6, backend="numpy")) == "Tensor([0, ..., 5], shape=[6], dtype=int64, backend=numpy)"
@@ -168,7 +168,7 @@ def test_print_options(options: None) -> None:
     assert OPTIONS == {"precision": 2, "suppress": True, "threshold": 1000, "edgeitems": 1, "linewidth": 20}
 
 
-def test_numpys_print_options_hold_until_ours_are_set() -> None:
+def test_numpys_print_options_apply_until_ours_are_set() -> None:
     with np.printoptions(precision=3):
         assert repr(bb.asarray([3.14159], backend="numpy")) == "Tensor([3.142], dtype=float32, backend=numpy)"
 
@@ -234,7 +234,7 @@ def test_models_in_notebooks() -> None:
     assert Balanced(html).text == "".join(line.strip() for line in repr(model).split("\n"))
 
 
-def test_long_models_in_notebooks_are_cut() -> None:
+def test_long_models_in_notebooks_are_truncated() -> None:
     html = repr_html("\n".join(["a", *(f"  {i}" for i in range(LONGEST_HTML))]))
     assert Balanced(html).text.endswith("and 1 more")
     assert Balanced(repr_html("a\n        b\n  c\n      d")).text == "abcd"

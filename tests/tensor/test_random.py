@@ -1,4 +1,4 @@
-"""Random tensors: the state, its scopes, and what is drawn from it."""
+"""Random tensors: the state, its scopes, and draws."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backburn.ops.random import draws
 random = bb.random
 K: Any = bb.load_backend("numpy")
 
-#: Every function with some arguments, and how many words it reads.
+#: Every function with some arguments, and the number of words it reads.
 DRAWS: list[tuple[Any, int]] = [
     (lambda **o: random.uniform((3, 5), **o), 15),
     (lambda **o: random.uniform(7, dtype="float64", low=-1.0, **o), 14),
@@ -48,7 +48,7 @@ DRAWS: list[tuple[Any, int]] = [
 
 
 @pytest.mark.parametrize(("draw", "words"), DRAWS)
-def test_every_draw_follows_from_the_state_and_moves_it_on(draw: Any, words: int) -> None:
+def test_every_draw_depends_on_the_state_and_advances_it(draw: Any, words: int) -> None:
     g = random.Generator(11, offset=4)
     first = draw(generator=g)
     assert g.state() == {"key": 11, "offset": 4 + words}
@@ -61,7 +61,7 @@ def test_every_draw_follows_from_the_state_and_moves_it_on(draw: Any, words: int
     assert first.dtype.kind != "float" or not first.is_tracked
 
 
-def test_the_numbers_are_those_of_the_contract() -> None:
+def test_functions_draw_the_backends_numbers() -> None:
     g = random.Generator(5)
     np.testing.assert_array_equal(random.normal((2, 3), generator=g).numpy(), K.normal(5, 0, (2, 3), bb.float32))
     np.testing.assert_array_equal(
@@ -90,7 +90,7 @@ def test_generators_without_a_seed_differ() -> None:
     assert random.Generator().key != random.Generator().key
 
 
-def test_fork_leaves_the_state_outside_as_it_is() -> None:
+def test_fork_does_not_change_the_state_outside() -> None:
     with random.fork(9):
         before = random.get_state()
         with random.fork() as inner:
@@ -110,9 +110,9 @@ def test_fork_leaves_the_state_outside_as_it_is() -> None:
         assert shared.offset == 3
 
 
-def test_a_fork_concerns_one_context_only() -> None:
+def test_a_fork_affects_one_context_only() -> None:
     outside = random.default_generator()
-    inherits = getattr(sys.flags, "thread_inherit_context", False)  # as without the GIL
+    inherits = getattr(sys.flags, "thread_inherit_context", False)  # true by default without the GIL
     with random.fork(1) as inside, ThreadPoolExecutor(1) as pool:
         assert pool.submit(random.default_generator).result() is (inside if inherits else outside)
         context = contextvars.copy_context()
@@ -126,7 +126,7 @@ def test_threads_never_share_words() -> None:
     assert sorted(taken) == list(range(0, 6000, 3))
 
 
-def test_a_seed_is_the_processs_and_a_fork_the_threads() -> None:
+def test_a_seed_affects_the_process_and_a_fork_its_thread() -> None:
     state = random.get_state()
 
     def draw(seed: int) -> Any:
@@ -146,11 +146,11 @@ def test_a_seed_is_the_processs_and_a_fork_the_threads() -> None:
 
 
 def test_a_seed_of_another_thread_comes_before_a_draw_or_after_it() -> None:
-    """The key and the offset of a draw are of one time: the first words of a new key, or the next of the old one."""
+    """A draw uses a matching key and offset: the first words of the new key, or the next ones of the old key."""
     g = random.Generator(1, offset=40)
 
     class Seeding:
-        """A lock that another thread was faster to get, which seeded meanwhile."""
+        """A lock whose previous holder, another thread, has set a new seed."""
 
         def __enter__(self) -> None:
             g.key, g.offset = 2, 0
@@ -223,15 +223,15 @@ def test_permutation_of_a_tensor_moves_whole_entries() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_probabilities_of_16_bits_are_small_where_they_say_so(dtype: str) -> None:
-    """Uniform numbers of their dtype are multiples of 1/2048 or 1/256, so that 0 alone would be drawn more often."""
+def test_small_probabilities_in_16_bit_floats(dtype: str) -> None:
+    """Uniform numbers of these dtypes are multiples of 1/2048 or 1/256: 0 alone would come up more often than 1e-4."""
     chances = bb.full((100_000,), 1e-4, dtype=dtype)
     drawn = random.bernoulli(p=chances, generator=random.Generator(8)).numpy()
     assert 0 < drawn.sum() < 30  # 10 are expected
 
 
 def test_choices_are_integers_permutations_and_categories() -> None:
-    """Functions of these names draw from the same words; entries of a tensor take the places of numbers."""
+    """``choice`` draws the same numbers as these functions; a tensor is indexed by them."""
     generator = lambda: random.Generator(4)
     p = bb.asarray([0.1, 0.0, 0.6, 0.3])
     numbers = random.choice(4, (2, 3), generator=generator())
@@ -253,7 +253,7 @@ def test_choices_are_integers_permutations_and_categories() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_weighted_choices_without_replacement_are_drawn_one_after_another(dtype: str) -> None:
-    """The chances of each pair are those of draws from what is left; what has none is never drawn."""
+    """The second of a pair is drawn from the rest in proportion to ``p``; an element with p = 0 is never drawn."""
     random.seed(3)
     p, count = np.array([0.5, 0.0, 0.125, 0.375]), 6000
     found = np.zeros((4, 4))
@@ -329,7 +329,7 @@ def test_bad_input(call: Any, error: type[Exception], words: str) -> None:
     assert random.get_state()["key"] == before["key"]
 
 
-def test_permutation_of_a_tensor_stays_where_the_tensor_lives() -> None:
+def test_permutation_of_a_tensor_stays_on_its_backend() -> None:
     x = bb.asarray([1.0, 2.0, 3.0])
     for where in ({"backend": x.backend}, {"backend": "autodiff(numpy)"}, {"device": x.device}):
         assert sorted(bb.random.permutation(x, **where).tolist()) == [1.0, 2.0, 3.0]
@@ -337,15 +337,15 @@ def test_permutation_of_a_tensor_stays_where_the_tensor_lives() -> None:
         bb.random.permutation(x, backend="numpy")
 
 
-def test_bounds_in_the_place_of_the_shape_are_told() -> None:
-    """NumPy's order, which would give no numbers at all without a word; and none where that is what is asked for."""
+def test_integers_refuses_bounds_in_place_of_the_shape() -> None:
+    """NumPy's argument order would silently give an empty result; explicitly empty shapes still work."""
     with pytest.raises(ArgumentError, match=r"^integers: the shape comes first, .* integers\(\(\), 0, 10\) is one"):
         bb.random.integers(0, 10)
     assert bb.random.integers((0,), 10).shape == bb.random.integers(0, 0, 10).shape == (0,)
     assert bb.random.integers(3, 10).shape == (3,)
 
 
-def test_a_draw_beyond_the_stream_is_refused_and_costs_nothing() -> None:
+def test_a_draw_beyond_the_stream_is_refused_and_does_not_advance_the_state() -> None:
     generator = bb.random.Generator(7)
     with pytest.raises(ArgumentError, match="more than the stream of a key has"):
         bb.random.uniform((10**15, 10**15), generator=generator)
@@ -381,8 +381,8 @@ def test_distributions_have_their_moments() -> None:
     np.testing.assert_allclose(np.cov(parts.T), (np.diag(p) - np.outer(p, p)) / 9.0, atol=0.001)
 
 
-def test_numbers_near_0_and_1_are_those_of_logarithms() -> None:
-    """Gamma numbers of such shapes are 0; their shares are not NaN."""
+def test_dirichlet_and_beta_numbers_of_tiny_parameters() -> None:
+    """Gamma numbers with such small shapes underflow to 0; their ratios must not be NaN."""
     with random.fork(5):
         parts = random.dirichlet(bb.full((1000, 4), 1e-3))
         assert bb.all(bb.abs(bb.sum(parts, axis=1) - 1.0) < 1e-6).item()
@@ -412,7 +412,7 @@ def test_parameters_broadcast_and_decide_dtype_and_backend() -> None:
     with bb.use_dtype("float64"):
         assert random.poisson((2,), 3.0).dtype is bb.float64
     rows = random.gamma(None, bb.asarray([2.0, 2.0, 2.0])).tolist()
-    assert len(set(rows)) == 3, "each element has a number of its own"
+    assert len(set(rows)) == 3, "elements differ"
 
 
 def test_both_parameters_of_gamma_numbers_have_a_gradient() -> None:
@@ -423,7 +423,7 @@ def test_both_parameters_of_gamma_numbers_have_a_gradient() -> None:
         unit = random.gamma(None, alpha.detach())
     gradients = x.sum().backward()
     np.testing.assert_allclose(bb.asarray(scale.grad(gradients)).numpy(), unit.numpy())
-    assert np.all(bb.asarray(alpha.grad(gradients)).numpy() > 0.0), "larger numbers for a larger parameter"
+    assert np.all(bb.asarray(alpha.grad(gradients)).numpy() > 0.0), "numbers grow with the parameter"
     assert not random.poisson(None, alpha).is_tracked
 
 
@@ -444,7 +444,7 @@ N = 20_000
     ids=["gamma", "its square", "beta", "beta, second", "dirichlet", "student_t"],
 )  # fmt: skip
 @pytest.mark.parametrize("a", [0.4, 3.0])
-def test_the_gradient_of_a_mean_is_that_of_the_distribution(draw: Any, mean: Any, a: float) -> None:
+def test_the_gradient_of_a_sample_mean_is_that_of_the_distributions_mean(draw: Any, mean: Any, a: float) -> None:
     with bb.use_dtype("float64"):
         at = bb.asarray(a)
 
@@ -462,7 +462,7 @@ def test_the_gradient_of_a_mean_is_that_of_the_distribution(draw: Any, mean: Any
 
 
 def special_beta(x: float) -> float:
-    """The beta function of ``x`` and 1/2."""
+    """Return the beta function of ``x`` and 1/2."""
     return math.exp(math.lgamma(x) + math.lgamma(0.5) - math.lgamma(x + 0.5))
 
 
@@ -509,6 +509,6 @@ def test_bad_parameters(call: Any, error: type[Exception], words: str) -> None:
 
 @pytest.mark.parametrize(("name", "option"), [("dirichlet", "alpha"), ("categorical", "logits")])
 @pytest.mark.parametrize("shape", [(3,), 3, [3]])
-def test_a_shape_before_the_parameters_is_told_its_place(name: str, option: str, shape: Any) -> None:
+def test_a_shape_before_the_parameters_is_refused(name: str, option: str, shape: Any) -> None:
     with pytest.raises(DTypeError, match=rf"^{name}: {option}, a tensor, comes first and the shape after it"):
         getattr(random, name)(shape, bb.ones(3))

@@ -35,7 +35,7 @@ def plain(axis: Any) -> Any:
 @pytest.mark.parametrize("array", [REAL, INTS], ids=["float32", "int64"])
 def test_values_and_methods(name: str, axis: Any, keepdims: bool, array: Any) -> None:
     if axis == () and name == "median":
-        pytest.skip("NumPy takes no empty axis here")
+        pytest.skip("NumPy does not accept an empty axis here")
     x = bb.asarray(array)
     got = getattr(bb, name)(x, axis=axis, keepdims=keepdims)
     expected = np.asarray(SIMPLE[name](array, axis=plain(axis), keepdims=keepdims))
@@ -201,15 +201,15 @@ def test_vector_norm(power: float) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "small"), [("float16", 1e-4), ("float32", 1e-30), ("float64", 1e-200)])
-def test_a_part_of_the_norm_that_underflows_has_no_gradient(dtype: str, small: float) -> None:
-    """The derivative of the norm for ``small`` is ``(small / norm) ** 2``, which rounds to 0."""
+def test_the_gradient_of_the_norm_underflows_for_a_tiny_element(dtype: str, small: float) -> None:
+    """The derivative of the norm with respect to ``small`` is ``(small / norm) ** 2``, which underflows to 0."""
     x = bb.asarray([small, -3e4 if dtype == "float16" else -1 / small, 0.0], dtype=dtype)
     np.testing.assert_array_equal(bb.grad(lambda x: bb.vector_norm(x, ord=3))(x).numpy(), [0.0, -1.0, 0.0])
     infinite = bb.asarray([2.0, np.inf], dtype=dtype)
     assert bb.grad(lambda x: bb.vector_norm(x, ord=3))(infinite).tolist()[0] == 0.0
 
 
-def test_gradients_of_16_bit_products_and_norms_overflow_only_where_they_must() -> None:
+def test_gradients_of_float16_products_and_norms_do_not_overflow_in_between() -> None:
     x = bb.asarray([16.0, 1000.0, 0.004, 100.0], dtype="float16")
     wide = x.astype("float64")
     for f in (
@@ -260,7 +260,7 @@ def test_axes_that_do_not_exist(name: str) -> None:
             getattr(bb, name)(x, axis=(1, -1))
 
 
-def test_axes_that_are_no_integers() -> None:
+def test_axes_that_are_not_integers() -> None:
     x = bb.asarray(REAL)
     assert bb.sum(x, axis=np.int64(1)).shape == bb.sum(x, axis=(np.int64(-1),)).shape == (2,)  # type: ignore[arg-type, call-overload]
     wrong: list[Any] = ["a", 1.5, (0, 1.5)]
@@ -286,13 +286,13 @@ def test_the_mean_of_booleans_is_a_fraction() -> None:
 
 
 @pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin", "median"])
-def test_nothing_to_choose_from(name: str) -> None:
+def test_extrema_of_empty_axes_are_refused(name: str) -> None:
     with pytest.raises(ShapeError, match=rf"{name}: .*no element.*float32\[2,0\]"):
         getattr(bb, name)(bb.asarray(np.zeros((2, 0), np.float32)), axis=1)
     assert getattr(bb, name)(bb.asarray(np.zeros((2, 0), np.float32)), axis=0).shape == (0,)
 
 
-def test_reductions_of_nothing() -> None:
+def test_reductions_of_empty_tensors() -> None:
     nothing = bb.asarray(np.zeros((0, 2), np.float32))
     assert bb.sum(nothing, axis=0).tolist() == [0.0, 0.0]
     assert bb.prod(nothing).item() == 1.0

@@ -96,7 +96,7 @@ def test_bad_input(name: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["numpy", "null"])
-def test_a_first_state_that_does_not_fit_is_refused_also_without_steps(backend: str) -> None:
+def test_an_initial_state_that_does_not_broadcast_is_refused_without_steps_too(backend: str) -> None:
     x = bb.ones((0, 2), backend=backend)
     with pytest.raises(ShapeError, match="ssm_scan: cannot broadcast"):
         bb.nn.functional.ssm_scan(x, x, x, bb.ones(3, backend=backend))
@@ -109,7 +109,7 @@ def test_a_first_state_that_does_not_fit_is_refused_also_without_steps(backend: 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
 def test_running_extrema_with_indices_are_those_of_pytorch(name: str, axis: int) -> None:
-    """Also of ties, of which the last counts, and from a NaN on."""
+    """Also with ties, of which the last counts, and after a NaN."""
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(2)
     floats = rng.integers(-3, 4, (6, 7)).astype(float)
@@ -245,8 +245,8 @@ def test_integrals_broadcast_as_those_of_numpy(y: Any, x: Any, axis: int) -> Non
 
 @pytest.mark.parametrize("shape", [(300_000,), (2, 100_001), (100_001, 2)], ids=str)
 @pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
-def test_derivatives_of_long_running_results_keep_their_digits(name: str, shape: tuple[int, ...]) -> None:
-    """The roundings of as many factors do not add up."""
+def test_derivatives_of_long_cumulative_results_keep_their_digits(name: str, shape: tuple[int, ...]) -> None:
+    """Rounding errors do not accumulate over so many terms."""
     random, axis = np.random.default_rng(0), int(np.argmax(shape))
     x, weight = (random.normal(size=shape).astype(np.float32) for _ in range(2))
     x = (1 + x / 1000).astype(np.float32) if name == "cumulative_prod" else x

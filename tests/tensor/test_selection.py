@@ -56,7 +56,7 @@ def test_where_with_numbers_alone_follows_the_default_dtype() -> None:
         assert bb.where(bb.asarray([True]), 1.0, 0.0).dtype is bb.float64
 
 
-def test_gradients_go_to_what_was_chosen() -> None:
+def test_gradients_go_to_the_selected_values() -> None:
     x = bb.asarray([4.0, -1.0, 0.0]).require_grad()
     safe = bb.where(x > 0, x, 1.0).sqrt()
     g = x.grad(bb.where(x > 0, safe, 0.0).sum().backward())

@@ -40,7 +40,7 @@ def test_distinct_elements(array: Any) -> None:
     np.testing.assert_array_equal(bb.unique_inverse(x).inverse_indices.numpy(), expected[2])
 
 
-def test_the_gradient_of_a_value_goes_to_its_first_place() -> None:
+def test_the_gradient_of_a_value_goes_to_its_first_occurrence() -> None:
     x = bb.asarray([2.0, 1.0, 2.0], backend="autodiff(numpy)").require_grad()
     gradient = x.grad((bb.unique_values(x) * bb.asarray([10.0, 1.0])).sum().backward())
     assert gradient.tolist() == [1.0, 10.0, 0.0]  # type: ignore[union-attr]

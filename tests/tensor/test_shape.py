@@ -1,4 +1,4 @@
-"""Tensor functions: shape, joining, cutting, moving, windows and diagonals, against NumPy."""
+"""Tensor functions: shape, joining, splitting, moving axes, windows and diagonals, against NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARRAYS = {
 }
 view = np.lib.stride_tricks.sliding_window_view
 
-#: Name, positional arguments, options, and what NumPy makes of it.
+#: Name, positional arguments, options, and NumPy's result.
 ONE: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
     ("reshape", ((4, 6),), {}, lambda a: a.reshape(4, 6)),
     ("reshape", ((-1, 6),), {}, lambda a: a.reshape(4, 6)),
@@ -84,8 +84,8 @@ def test_values_are_numpys(name: str, arguments: Any, options: Any, expected: An
 
 
 @pytest.mark.parametrize(("name", "arguments", "options", "expected"), ONE)
-def test_the_gradient_counts_where_elements_went(name: str, arguments: Any, options: Any, expected: Any) -> None:
-    """The cotangent numbers the places of the result; each element receives the numbers of all its places."""
+def test_gradients_sum_over_the_copies_of_an_element(name: str, arguments: Any, options: Any, expected: Any) -> None:
+    """The cotangent numbers the result's elements; each input receives the sum of the numbers of its copies."""
     x = bb.asarray(np.arange(24.0).reshape(2, 3, 4), backend="autodiff(numpy)").require_grad()
     result = getattr(bb, name)(x, *arguments, **options)
     numbers = np.arange(1.0, result.size + 1).reshape(result.shape)
@@ -161,7 +161,7 @@ def test_concat_lifts_constants_and_keeps_gradients_apart() -> None:
     assert bb.concat([bb.zeros(()), bb.ones((1, 2))], axis=None).tolist() == [0.0, 1.0, 1.0]
 
 
-def test_cutting() -> None:
+def test_splitting() -> None:
     x = bb.asarray(np.arange(10).reshape(5, 2))
     for pieces, sizes in (
         (x.split(2), [2, 2, 1]),
@@ -280,7 +280,7 @@ X = bb.zeros((2, 3))
         (lambda: X.pad(-1, mode="edge"), ArgumentError, "pad: .*0 or more"),
         (lambda: X.pad(((0, 0), (-2, -2))), ShapeError, r"pad: the widths \[-2, -2\] cut off more than the 3 "),
         (lambda: X.pad(1, mode="mirror"), ArgumentError, "pad: .*'mirror'"),
-        (lambda: X.pad(1, mode="median"), ArgumentError, "pad: .*'median'"),  # a mode of NumPy's
+        (lambda: X.pad(1, mode="median"), ArgumentError, "pad: .*'median'"),  # a mode of NumPy
         (lambda: bb.zeros((0, 2)).pad(1, mode="edge"), ShapeError, "pad: axis 0 has no element"),
         (lambda: bb.sliding_window(X, 4), ShapeError, "sliding_window: .*4 elements .*axis 1 of 3"),
         (lambda: bb.sliding_window(X, (1, 2)), ArgumentError, "sliding_window: size has 2 numbers for 1 axes"),
@@ -321,7 +321,7 @@ def test_backends_do_not_mix() -> None:
         bb.concat([here, there])
 
 
-def test_negative_widths_cut_off() -> None:
+def test_negative_padding_crops() -> None:
     values = np.arange(24.0).reshape(2, 3, 4)
     x = bb.asarray(values)
     got = x.pad(((-1, 0), (-1, 2), (1, -2)), value=7)
@@ -347,7 +347,7 @@ def test_embedded_diagonals_are_those_of_pytorch(offset: int, axes: tuple[int, i
                    (bb.ones((2, 3), dtype="float64"),), order=2)  # fmt: skip
 
 
-def test_diagonals_of_other_kinds() -> None:
+def test_diagonals_of_other_dtypes() -> None:
     assert bb.diag_embed(bb.asarray([[True]])).tolist() == [[[True]]]
     assert bb.diag_embed(bb.zeros((2, 0))).shape == (2, 0, 0)
     assert bb.diag_embed(bb.zeros(0), 2).tolist() == [[0.0, 0.0], [0.0, 0.0]]

@@ -93,7 +93,7 @@ def test_the_gradient_of_a_median_goes_to_its_element() -> None:
         bb.median_with_indices(bb.asarray([True]))
 
 
-def test_gradients_return_to_their_places() -> None:
+def test_gradients_return_to_the_original_positions() -> None:
     weights = bb.asarray([1.0, 10.0, 100.0], dtype="float64")
     x = bb.asarray([3.0, 1.0, 2.0], dtype="float64").require_grad()
     expected = {
@@ -168,7 +168,7 @@ def test_interpolation_is_that_of_numpy(ends: Any) -> None:
 
 
 def test_interpolation_between_infinite_values_is_that_of_numpy() -> None:
-    """The value at a point is the point's, even where the line to the next one is infinite or NaN."""
+    """At a given point the result is its value, even where the line to the next one is infinite or NaN."""
     places, x = np.arange(4.0), np.array([-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, np.nan])
     for heights in itertools.product((1.0, -np.inf, np.inf, np.nan), repeat=4):
         got = bb.interp(*(bb.asarray(a, dtype="float64") for a in (x, places, heights)))
@@ -176,7 +176,7 @@ def test_interpolation_between_infinite_values_is_that_of_numpy() -> None:
 
 
 def test_derivatives_of_interpolation() -> None:
-    """Gradients for all three operands, where the line has no corner; 0 beyond its ends."""
+    """Gradients of all three operands between the points; 0 beyond the ends."""
     x, fp = bb.asarray([[-0.25, 0.1], [1.7, 3.0]], dtype="float64"), bb.asarray([3.0, -1.0, 0.0, 2.0], dtype="float64")
     bb.check_grads(lambda *args: bb.interp(*args).square(), (x, bb.asarray(PLACES), fp), order=2)
     beyond = bb.asarray([-3.0, 9.0], dtype="float64")
@@ -188,7 +188,7 @@ def test_derivatives_of_interpolation() -> None:
     np.testing.assert_allclose(lines.numpy(), expected, rtol=1e-12)
 
 
-def test_points_that_are_no_line_are_refused() -> None:
+def test_invalid_interpolation_points_are_refused() -> None:
     x: Any = bb.asarray(BETWEEN)
     for xp, fp in (([0.0, 1.0], [1.0]), ([], []), ([[0.0, 1.0]], [[0.0, 1.0]])):
         with pytest.raises(ShapeError, match="interp: xp and fp are vectors of one length, not float64"):
@@ -229,7 +229,7 @@ def test_methods_of_quantiles(method: Any) -> None:
         bb.check_grads(lambda t, q=q: t.quantile(q, axis=(0, 2), method=method), (x,), order=2)
 
 
-def test_gradients_of_quantiles_go_to_the_elements_that_count() -> None:
+def test_gradients_of_quantiles_go_to_the_selected_elements() -> None:
     x = bb.asarray([4.0, 1.0, 3.0, 2.0]).require_grad()
     shares = {"lower": [0, 0, 0, 1], "higher": [0, 0, 1, 0], "midpoint": [0, 0, 0.5, 0.5]}
     for method, expected in shares.items():
@@ -239,7 +239,7 @@ def test_gradients_of_quantiles_go_to_the_elements_that_count() -> None:
 
 @pytest.mark.parametrize("function", [bb.quantile, bb.nanquantile])
 @pytest.mark.parametrize("method", ["linear", "hazen", "weibull", "median_unbiased", "interpolated_inverted_cdf"])
-def test_derivatives_for_the_places_of_quantiles(function: Any, method: str) -> None:
+def test_derivatives_with_respect_to_q(function: Any, method: str) -> None:
     x = bb.asarray(np.random.default_rng(3).normal(size=(5, 4)))
     for q in (bb.asarray([0.13, 0.31, 0.77], dtype="float64"), bb.asarray(0.437, dtype="float64")):
         for axis in (None, 0, 1):
@@ -247,8 +247,8 @@ def test_derivatives_for_the_places_of_quantiles(function: Any, method: str) -> 
 
 
 @pytest.mark.parametrize("function", [bb.quantile, bb.nanquantile])
-def test_places_of_quantiles_as_tensors(function: Any) -> None:
-    """They are read where they can be, and otherwise have the same results."""
+def test_quantiles_of_a_tensor_q(function: Any) -> None:
+    """Tracked ones, whose values cannot be read, give the same results."""
     values = np.array([[4.0, 1.0, 3.0, 2.0], [0.5, -1.0, 9.0, 2.0]])
     x, places = bb.asarray(values), bb.asarray([[0.0, 0.25], [0.5, 1.0]], dtype="float64")
     tracked, expected = places.require_grad(), np.quantile(values, places.numpy(), axis=1)
@@ -278,7 +278,7 @@ def test_places_of_quantiles_as_tensors(function: Any) -> None:
         function(bb.zeros(0), tracked)
 
 
-def test_places_of_quantiles_among_infinities_and_nan() -> None:
+def test_quantiles_of_a_tensor_q_among_infinities_and_nan() -> None:
     x = bb.asarray([-INF, 1.0, 2.0, INF, INF])
     q = bb.asarray([0.0, 0.1, 0.25, 0.5, 0.6, 0.75, 0.9, 1.0]).require_grad()
     np.testing.assert_array_equal(bb.quantile(x, q).numpy(), [-INF, -INF, 1.0, 2.0, INF, INF, INF, INF])
@@ -290,7 +290,7 @@ def test_places_of_quantiles_among_infinities_and_nan() -> None:
     assert one.dtype is bb.float16
 
 
-def test_quantiles_that_are_none() -> None:
+def test_invalid_quantiles_are_refused() -> None:
     x = bb.asarray([[1.0, 2.0]])
     with pytest.raises(ArgumentError, match=r"quantile: method is one of 'linear', .*'midpoint', .*, not 'middle'"):
         bb.quantile(x, 0.5, method="middle")

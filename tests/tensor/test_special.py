@@ -16,7 +16,7 @@ INF, NAN = math.inf, math.nan
 
 
 def scaled_tail(x: Any, n: int) -> Any:
-    """The derivative of order ``n`` of ``exp(x**2) erfc(x)`` (NIST DLMF 7.18.3), far out by its asymptotic series."""
+    """Return the derivative of order ``n`` of ``exp(x**2) erfc(x)``: NIST DLMF 7.18.3, and a series above 100."""
     if x > 100:
         terms = [(-1) ** m * mp.factorial(2 * m + n) / mp.factorial(m) / (2 * x) ** (2 * m) for m in range(8)]
         return (-1) ** n * 2 / mp.sqrt(mp.pi) * mp.fsum(terms) / 2 / x ** (n + 1)
@@ -28,13 +28,13 @@ def scaled_tail(x: Any, n: int) -> Any:
 
 
 def normal(x: Any, n: int) -> Any:
-    """The derivatives of the distribution function of the normal distribution."""
+    """Return a derivative of the normal distribution function."""
     density = mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi)
     return (mp.erfc(-x / mp.sqrt(2)) / 2, density, -x * density)[n]
 
 
 def log_normal(x: Any, n: int) -> Any:
-    """The derivatives of its logarithm."""
+    """Return a derivative of the logarithm of the normal distribution function."""
     tail = scaled_tail(-x / mp.sqrt(2), 0)
     slope = mp.sqrt(2 / mp.pi) / tail
     value = mp.log(tail / 2) - x * x / 2 if x < 0 else mp.log1p(-normal(-x, 0))
@@ -45,7 +45,7 @@ def log_normal(x: Any, n: int) -> Any:
 
 
 def normal_quantile(x: Any, n: int) -> Any:
-    """The derivatives of the inverse of the distribution function, by Newton's method on the logarithm."""
+    """Return a derivative of the inverse of the normal distribution function, by Newton's method on logarithms."""
     if x > 0.5:
         return (-1) ** (n + 1) * normal_quantile(1 - x, n)
     y = -mp.sqrt(-2 * mp.log(x)) + mp.mpf(1) if x < 0.4 else mp.mpf(0)
@@ -56,19 +56,19 @@ def normal_quantile(x: Any, n: int) -> Any:
 
 
 def scaled_bessel(x: Any, n: int) -> Any:
-    """The derivatives of ``exp(-|x|) I0(x)``, by Kummer's function."""
+    """Return a derivative of ``exp(-|x|) I0(x)``, from Kummer's function."""
     half = mp.mpf(1) / 2
     size = mp.mpf(2) ** n * mp.rf(half, n) / mp.factorial(n) * mp.hyp1f1(n + half, n + 1, -2 * abs(x))
     return (-mp.sign(x)) ** n * size
 
 
 def scaled_bessel_1(x: Any, n: int) -> Any:
-    """The derivatives of ``exp(-|x|) I1(x)``."""
+    """Return a derivative of ``exp(-|x|) I1(x)``."""
     sign = 1 if x >= 0 else -1
     return sign * (scaled_bessel(x, n) + sign * scaled_bessel(x, n + 1))
 
 
-#: The derivative of order ``n`` by mpmath, and the points, both far out and ordinary ones.
+#: The derivative of order ``n`` from mpmath, and points in the tails and near 0.
 FUNCTIONS: dict[str, tuple[Callable[[Any, int], Any], tuple[float, ...]]] = {
     "erfcx": (scaled_tail, (-20.0, -5.0, -0.5, 0.0, 0.5, 1.9, 2.1, 9.0, 30.0, 1e8, 1e30, 1e100)),
     "i0e": (scaled_bessel, (-1e30, -50.0, -3.0, 0.5, 8.1, 23.9, 24.1, 100.0, 1e5, 1e10, 1e30)),
@@ -80,7 +80,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any, int], Any], tuple[float, ...]]] = {
 
 
 def within(name: str, dtype: str, order: int) -> tuple[Any, list[Any]]:
-    """The points at which the derivative of an order is a normal number of the dtype, or 0, and its values there."""
+    """Return the points where the derivative is 0 or a normal number of the dtype, and its values there."""
     (derivative, points), info, found = FUNCTIONS[name], np.finfo(dtype), []
     with mp.workdps(400):
         for point in np.array(points).astype(dtype):
@@ -114,7 +114,7 @@ def test_values_and_derivatives(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_four_derivatives_of_the_scaled_tail(dtype: str) -> None:
-    """Their ratios of integrals of ``erfc`` lose nothing where the recurrence between them changes its direction."""
+    """The ratios of integrals of ``erfc`` stay accurate where their recurrence changes direction."""
     x, derivative = np.linspace(-8, 5, 131).astype(dtype), bb.erfcx
     for order in range(1, 5):
         derivative = (lambda f: bb.grad(lambda t: f(t).sum()))(derivative)
@@ -125,7 +125,7 @@ def test_four_derivatives_of_the_scaled_tail(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_four_derivatives_of_the_logarithm_of_the_normal_distribution(dtype: str) -> None:
-    """They cancel nowhere but where the fourth changes its sign, near 1."""
+    """They are accurate everywhere, except the fourth where it changes sign, near 1."""
     x, derivative = np.concatenate([[-1e6], np.linspace(-30, 9, 79)]).astype(dtype), bb.log_ndtr
     for order, tolerance in enumerate((4, 9, 9, 25), start=1):
         derivative = (lambda f: bb.grad(lambda t: f(t).sum()))(derivative)
@@ -159,7 +159,7 @@ def test_other_operands(name: str) -> None:
     assert np.isnan(function(bb.asarray(NAN)).item())
 
 
-#: Values at the ends, and derivatives there.
+#: Values and derivatives at the ends.
 ENDS: list[tuple[str, float, float, float]] = [
     ("erfcx", INF, 0.0, 0.0),
     ("erfcx", -INF, INF, -INF),
@@ -186,7 +186,7 @@ def test_ends(name: str, x: float, value: float, slope: float) -> None:
 
 
 def test_the_smallest_arguments_and_results() -> None:
-    """Subnormal numbers, which keep the digits that they have."""
+    """Subnormal numbers keep their digits."""
     smallest = 2.0**-1074
     tails = bb.ndtr(bb.asarray([-37.6, -38.0, -38.4], dtype="float64"))
     with mp.workdps(30):
@@ -208,7 +208,7 @@ def test_the_smallest_arguments_and_results() -> None:
 
 
 def test_products_with_logarithms_of_zeros() -> None:
-    """As in SciPy: 0 wherever x is 0 and y a number, and NaN where y is."""
+    """As in SciPy: 0 where x is 0 and y is not NaN, and NaN where y is NaN."""
     ends = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, INF, -INF, NAN, 1e-300])
     x, y = (t.ravel() for t in np.meshgrid(ends, ends))
     for function, logarithm, pole in ((bb.xlogy, np.log, 0.0), (bb.xlog1py, np.log1p, -1.0)):
@@ -244,7 +244,7 @@ def test_logit_within_bounds() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_powers_of_two_round_once(dtype: str) -> None:
-    """As NumPy's, which moves bits: also to and from subnormal numbers."""
+    """Results equal NumPy's, which edits the exponent bits, also to and from subnormal numbers."""
     rng, info = np.random.default_rng(5), np.finfo(dtype)
     reach = int(info.maxexp - info.minexp + info.nmant + 3)
     x = np.ldexp(rng.uniform(-1, 1, 3000), rng.integers(info.minexp - info.nmant, info.maxexp, 3000)).astype(dtype)

@@ -227,7 +227,9 @@ def test_the_package_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("wandb", train.WandB, "WandB: needs the package wandb: pip install wandb"),
     ],
 )
-def test_missing_packages_are_one_line(module: str, make: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_raise_one_line_errors(
+    module: str, make: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BackendUnavailableError, match=words):
         make()

@@ -205,7 +205,7 @@ def _batching(entry: Operation) -> str:
     if entry.shape is None or entry.results in (("host",), ("data",)):
         return "not where values differ between examples: its result depends on them"
     if "Q" in entry.kinds or getattr(entry.attributes.get("dtype"), "kind", "") == "quantized":
-        return "what is quantized is the same for all examples"
+        return "quantized tensors are the same for all examples"
     return "the same for all examples" if entry.required else "by its default body, or for one example after another"
 
 

@@ -61,7 +61,7 @@ def image_folder(
 
     Raises :class:`BackendUnavailableError` without the extra ``data``, :class:`FileFormatError` for a folder without
     images, for links out of the folder, and later for files that are not images, or whose pixels take more than ten
-    times the file and 200 MB, and :class:`ShapeError` for images of several sizes without ``size``.
+    times the file's size plus 200 MB, and :class:`ShapeError` for images of several sizes without ``size``.
 
         >>> import tempfile, PIL.Image
         >>> folder = tempfile.mkdtemp()

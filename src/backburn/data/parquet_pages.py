@@ -149,7 +149,7 @@ def check_memory(path: Path, columns: Iterable[str] | None, most: int) -> None:
             raise FileFormatError(f"read_table: {path} cannot be read: it is damaged ({words})") from error
     if size > most:
         raise FileFormatError(
-            f"read_table: {path} would take more than {most} bytes of memory, ten times the file and 200 MB: "
+            f"read_table: {path} would take more than {most} bytes of memory, ten times the file's size plus 200 MB: "
             "pyarrow.parquet.read_table has no limit, and batches(...) takes its result"
         )
 

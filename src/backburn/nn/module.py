@@ -233,7 +233,7 @@ class Module:
         """
         given: object = state
         if not isinstance(given, Mapping):
-            inside = "; its .state is that" * isinstance(getattr(given, "state", None), Mapping)
+            inside = "; pass its .state" * isinstance(getattr(given, "state", None), Mapping)
             raise ArgumentError(
                 f"load_state_dict: takes tensors by path, as state_dict() gives them, not {given!r:.80}{inside}"
             )

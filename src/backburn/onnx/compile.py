@@ -341,7 +341,9 @@ class Compiler:
             self._constant_node(node, given, scope)
             return
         if not schema.inputs[0] <= len(node.input) <= schema.inputs[1]:
-            raise ArgumentError(f"{len(node.input)} inputs, where the operator takes {schema.inputs[0]} or more")
+            least, most = schema.inputs
+            wanted = f"{least} or more" if len(node.input) < least else f"at most {most}"
+            raise ArgumentError(f"{len(node.input)} inputs, where the operator takes {wanted}")
         if not 0 < len(node.output) <= schema.outputs:
             raise ArgumentError(f"{len(node.output)} outputs, where the operator has {schema.outputs} at most")
         implied = schema.implied

@@ -34,7 +34,7 @@ OUTSIDE = ("zeros", "border", "reflection")
 def _check_mode(mode: Any, known: tuple[str, ...]) -> None:
     if mode not in known:
         plain = str(mode).removeprefix("bi").removeprefix("tri")
-        hint = f"; along two or more axes {plain!r} is that" if plain in known else ""
+        hint = f"; along two or more axes, use {plain!r}" if plain in known else ""
         raise ArgumentError(f"the mode is one of {', '.join(known)}, not {mode!r}{hint}")
 
 

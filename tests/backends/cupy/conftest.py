@@ -1,4 +1,4 @@
-"""The stand-in for CuPy, and the marker ``stand_in`` on every test in this folder that needs no GPU."""
+"""The stand-in for CuPy, and the marker ``stand_in`` for all tests in this folder that need no GPU."""
 
 import importlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from tests.backends.cupy.stand_in.use import forget, standing_in
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test, so that it only runs with ``-m stand_in``."""
+    """Mark a test, so that it runs only with ``-m stand_in``."""
     if item.get_closest_marker("gpu") is None:
         item.add_marker(pytest.mark.stand_in)
 
@@ -23,7 +23,7 @@ def cupy() -> Iterator[Any]:
 
 @pytest.fixture
 def without_cudnn(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Hide the stand-in for cuDNN."""
+    """The stand-in for CuPy without the one for cuDNN."""
     monkeypatch.setitem(importlib.import_module("cudnn").SETTINGS, "version", None)
     forget()
     yield

@@ -540,7 +540,7 @@ def test_plans_for_an_h200(k: Any, dnn: Any) -> None:
     plans = zip([*kinds, *large], answer["plans"], strict=True)
     refused = [(kind, plan) for kind, plan in plans if isinstance(plan, str)]
     assert refused == []
-    # With channels last, 16-bit convolutions need no workspace; otherwise operands are converted to it.
+    # With channels last, 16-bit operands are used directly; otherwise they are converted in a workspace.
     sizes = dict(zip(large, answer["plans"][len(kinds) :], strict=True))
     for kind, size in sizes.items():
         if kind.dtype in HALVES and kind.which == "forward" and kind.first[1] == 64 and kind.second[2:] == (3, 3):

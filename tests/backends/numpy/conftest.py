@@ -13,7 +13,7 @@ from backburn_numpy.runtime import threads
 
 @pytest.fixture(params=[(level, count) for level in USABLE for count in (1, 3)], ids=str)
 def everything_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use kernels for arrays of any size, at every level, in one thread and in several."""
+    """Even the smallest arrays go to compiled kernels, with one or several threads."""
     level, count = request.param
     use_level(monkeypatch, level)
     monkeypatch.setattr(tuning, "MIN_ELEMENTS_FOR_KERNEL", {})

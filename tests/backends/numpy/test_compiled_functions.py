@@ -513,7 +513,7 @@ def test_sums_and_products_of_doubles(shape: tuple[int, ...]) -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_kernels_restore_the_x87_registers() -> None:
+def test_kernels_preserve_the_x87_registers() -> None:
     for _ in range(8):
         BASE.quantize(numbers(64, 100), dtype=as_dtype("qint8_symmetric_tensor_float32"))  # type: ignore[arg-type]
     assert np.sin(np.longdouble(0.5)) == pytest.approx(0.479425538604203)

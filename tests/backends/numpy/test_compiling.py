@@ -129,9 +129,7 @@ def test_zig_cross_compiles_and_can_be_requested(tmp_path: Path, monkeypatch: py
         ("FreeBSD", "x86_64", "", "native"),
     ],
 )
-def test_the_host_s_target_is_one_of_the_wheels(
-    system: str, machine: str, libc: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_targets_of_hosts(system: str, machine: str, libc: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(platform, "libc_ver", lambda: (libc, ""))

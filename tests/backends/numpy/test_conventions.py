@@ -82,7 +82,7 @@ __asm__(
 def interpreters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
     """The tile interpreter with the Windows calling convention, for each level with machine code."""
     if GCC is None or not LEVELS or memory.missing():
-        pytest.skip("no GCC, or no machine code here")
+        pytest.skip("needs GCC and machine code")
     folder, found = tmp_path_factory.mktemp("windows"), {}
     (folder / "around.c").write_text(AROUND)
     for level in LEVELS:

@@ -87,7 +87,7 @@ def test_norm_gradients_with_cancellation(seed: int) -> None:
     """In some of these rows, the gradient is a quarter of the slopes whose difference it is."""
     x, grad, scale = real(30_000, 16, seed=100 + seed), real(30_000, 16, seed=200 + seed), real(16, seed=300 + seed)
     of_x, _ = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
-    bar = 4 if compiled.level() else 8  # without kernels, no rows are recomputed in float64
+    bar = 4 if compiled.level() else 8  # without kernels, no rows are computed in float64
     assert error(of_x, norm(x, 1, True, scale)[1](grad)[0], 1) <= bar
 
 

@@ -395,7 +395,7 @@ def test_parts_of_a_stack_are_computed_in_place(operations: list[str], monkeypat
 
 
 def test_results_of_earlier_replays_do_not_change() -> None:
-    """Also of results that are views of one another, of operands, or operands themselves."""
+    """Also results that are views of one another or of operands, or operands themselves."""
 
     def function(x: Any, y: Any) -> Any:
         a = bb.tanh(x * y) * y

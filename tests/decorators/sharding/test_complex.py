@@ -1,4 +1,4 @@
-"""Complex tensors on shards: every operation that takes them, its gradients, training, and what is written of zeros."""
+"""Complex tensors on shards: every operation that takes them, its gradients, training, and signs of zeros."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_gradients(name: str) -> None:
                 np.testing.assert_allclose(k.to_numpy(g), e, rtol=1e-11, atol=1e-11)
 
 
-def test_parts_that_are_stretched_are_gathered() -> None:
+def test_parts_that_are_broadcast_are_gathered() -> None:
     real, imag = np.ones((0, 3)), np.ones((1, 3))
     for k in levels("first", "last"):
         found = k.to_numpy(k.complex(k.from_numpy(real), k.from_numpy(imag)))
@@ -88,7 +88,7 @@ class Net(nn.Module):
 
 @pytest.mark.parametrize("recorded", [False, True])
 def test_training(recorded: bool) -> None:
-    """A mesh whose parameters and data are cut gives what one device does."""
+    """A mesh with cut parameters and data gives the results of one device."""
     rng = np.random.default_rng(0)
     x, y = (rng.normal(size=(2, 8, n)) @ np.eye(n) for n in (4, 2))
     x, y = ((a[0] + 1j * a[1]).astype(np.complex64) for a in (x, y))

@@ -30,7 +30,7 @@ def test_some_checks_among_other_decorators(backend: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "shards", "is_wide"), [("first", 3, True), ("last", 2, False)])
 def test_all_checks(inputs: str, shards: int, is_wide: bool) -> None:
-    """Every dtype with one way of cutting: `nox -s sharded` tries all with each."""
+    """Each dtype with one placement; `nox -s sharded` checks all with each."""
     dtypes = ["float64"] if is_wide else [name for name in (NO_DTYPE, *DTYPES) if name != "float64"]
     report = check_backend(spec("numpy", shards, inputs), dtypes=dtypes)
     assert len(report.results) > 10_000

@@ -1,4 +1,4 @@
-"""Tensors that are created in parts: equal values, and no more memory than a part takes."""
+"""Tensors created in parts: the values of the whole, and no allocation larger than a part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INNER = NumpyBackend()
 
 
 class Largest(Wrapper):
-    """Keeps the number of elements of the largest primitive that an operation made."""
+    """Records the number of elements of the largest result."""
 
     name, most = "largest", 0
 
@@ -46,7 +46,7 @@ class Largest(Wrapper):
         ("integers", {"low": 3, "high": 9000, "dtype": int64}),
     ],
 )
-def test_draws_have_the_bits_of_the_whole(shards: int, shape: Any, name: str, attributes: dict[str, Any]) -> None:
+def test_random_parts_equal_the_whole(shards: int, shape: Any, name: str, attributes: dict[str, Any]) -> None:
     k = Sharded(NumpyBackend(), dp=shards)
     expected = getattr(INNER, name)(key=5, offset=11, shape=shape, **attributes)
     for axis in range(len(shape)):
@@ -56,7 +56,7 @@ def test_draws_have_the_bits_of_the_whole(shards: int, shape: Any, name: str, at
         np.testing.assert_array_equal(k.to_numpy(found), expected, strict=True)
 
 
-def test_constants_of_any_axis_and_what_stays_whole() -> None:
+def test_placements_of_new_constants() -> None:
     k = load_backend("sharded(sharded(numpy, tp=2), dp=2)")
     with created_in_parts({"dp": 0, "tp": 1}):
         made = k.ones((4, 3), float32), k.full((4,), 2.0, float32), k.zeros((), float32), k.arange(0, 4, 1, int64)
@@ -67,7 +67,7 @@ def test_constants_of_any_axis_and_what_stays_whole() -> None:
     assert placement_of(k, k.ones((4, 3), float32)) == {"dp": None, "tp": None}
 
 
-def test_axes_that_are_none() -> None:
+def test_invalid_axes_are_refused() -> None:
     for axis in (-1, True, "rows"):
         with pytest.raises(ArgumentError, match="dp is cut along an axis of new tensors, from 0 on"):
             created_in_parts({"dp": axis})  # type: ignore[dict-item]

@@ -1,4 +1,4 @@
-"""Gradients that are summed over processes while others are computed: bits, buckets, and memory that is being read."""
+"""Gradients reduced over processes while others are computed: exact results, buckets, and memory being read."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def digest(model: Any) -> str:
 
 
 def model_of(placements: Any) -> Any:
-    with fork(Generator(0)):  # which other threads do not draw from
+    with fork(Generator(0)):  # not shared with other threads
         model = nn.Sequential(nn.Linear(12, 48), nn.GELU(), nn.LayerNorm(48), nn.Linear(48, 5))
     return place(model, placements) if placements else model
 
 
 def train(level: Any, placements: Any, make: Any, steps: int = 3, clip: bool = True) -> str:
-    """The digest of all parameters after some steps."""
+    """A digest of all parameters after some steps."""
     with bb.use_backend(bb.Autodiff(level)):
         model, optimizer = model_of(placements), make()
         for _ in range(steps):
@@ -66,7 +66,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 
 @pytest.mark.parametrize("placements", [None, CUT], ids=["whole", "cut"])
 @pytest.mark.parametrize("make", [with_momentum, adam])
-def test_bits_are_those_of_one_process(make: Any, placements: Any, sizes: str) -> None:
+def test_two_processes_are_bitwise_equal_to_one(make: Any, placements: Any, sizes: str) -> None:
     def run(comm: Any) -> str:
         return train(Sharded(NumpyBackend(), dp=4, comm=comm), placements, make)
 
@@ -75,14 +75,14 @@ def test_bits_are_those_of_one_process(make: Any, placements: Any, sizes: str) -
     assert on_threads(2, run, Threads) == wanted
 
 
-def test_bits_are_those_of_one_process_on_four(sizes: str) -> None:
+def test_four_processes_are_bitwise_equal_to_one(sizes: str) -> None:
     alone = train(Sharded(NumpyBackend(), dp=4), None, adam)
     found = on_threads(4, lambda comm: train(Sharded(NumpyBackend(), dp=4, comm=comm), None, adam), Late)
     assert found == [alone] * 4
 
 
 @pytest.mark.parametrize("shards", [3, 6])
-def test_subtrees_that_no_process_has_alone(shards: int, sizes: str) -> None:
+def test_sums_whose_subtrees_span_processes(shards: int, sizes: str) -> None:
     alone = train(Sharded(NumpyBackend(), dp=shards), None, adam)
     found = on_threads(3, lambda comm: train(Sharded(NumpyBackend(), dp=shards, comm=comm), None, adam), Late)
     assert found == [alone] * 3
@@ -98,11 +98,11 @@ def test_two_levels(sizes: str) -> None:
     assert on_threads(2, run, Late) == [run(None)] * 2
 
 
-# ---- when ----
+# ---- order of events ----
 
 
 class Notes(Wrapper):
-    """Notes the operations in the events of a communicator."""
+    """Records operations in the events of a communicator."""
 
     name = "notes"
 
@@ -131,7 +131,7 @@ def test_a_gradient_is_sent_while_others_are_computed(monkeypatch: pytest.Monkey
     events = events_of(None, 1, 1, monkeypatch)
     kinds = [name for name, _ in events]
     first, waits = kinds.index("start"), kinds.index("wait")
-    assert kinds.count("start") == 6, "each parameter's gradient on its own"
+    assert kinds.count("start") == 6, "each parameter's gradient separately"
     between = kinds[first:waits]
     assert "linear_weight_backward" in between or "matmul" in between, between
     assert "layer_norm_backward" in between
@@ -156,7 +156,7 @@ def test_gradients_of_cut_parameters_are_not_gathered(monkeypatch: pytest.Monkey
     assert "all_gather" not in kinds[sent:step]
 
 
-def test_large_gradients_are_sent_from_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_gradients_are_sent_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     events = events_of(None, 1 << 30, 2000, monkeypatch)
     assert sorted(size for name, size in events if name == "start")[-1] == 12 * 48 * 4 // 2
     assert len([name for name, _ in events if name == "start"]) == 2
@@ -165,8 +165,8 @@ def test_large_gradients_are_sent_from_where_they_are(monkeypatch: pytest.Monkey
 # ---- memory ----
 
 
-def test_nothing_is_written_while_a_reduction_reads_it() -> None:
-    """Steps in place, and a recorded step, over a communicator that reads as late as it may."""
+def test_memory_is_not_overwritten_during_a_reduction() -> None:
+    """In-place steps and a recorded step, with a communicator that reads as late as possible."""
 
     def run(captured: bool) -> Any:
         def on(comm: Any) -> Any:
@@ -195,8 +195,8 @@ def test_nothing_is_written_while_a_reduction_reads_it() -> None:
     assert on_threads(2, run(captured=True), Late) == plain
 
 
-def test_a_collective_is_in_no_native_program() -> None:
-    """Calls of a level are not listed: what a list makes goes on without Python, and a collective needs it."""
+def test_collectives_are_not_in_native_programs() -> None:
+    """Native programs run without Python, which collectives need."""
     assert not hasattr(Sharded(NumpyBackend(), dp=2), "compile")
 
 
@@ -239,7 +239,7 @@ def test_a_gradient_that_is_being_reduced_can_be_read_in_any_way(sizes: str) -> 
         np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
-def test_what_needs_no_sum_is_left_alone() -> None:
+def test_gradients_without_a_sum_are_returned_unchanged() -> None:
     def run(comm: Any) -> Any:
         k = Sharded(NumpyBackend(), dp=2, comm=comm)
         whole = k.wrapped.zeros((4,), k.float_dtype)
@@ -253,7 +253,7 @@ def test_what_needs_no_sum_is_left_alone() -> None:
     assert on_threads(2, run, Late) == [[]] * 2
 
 
-def test_one_process_sums_at_once() -> None:
+def test_one_process_sums_immediately() -> None:
     k = Sharded(NumpyBackend(), dp=2)
     assert k.settles
     whole = k.wrapped.zeros((4,), k.float_dtype)

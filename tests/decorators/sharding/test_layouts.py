@@ -1,7 +1,7 @@
-"""Bits and layouts in memory do not depend on the number of processes.
+"""Results and memory layouts do not depend on the number of processes.
 
-Kernels round differently for other layouts, small products and sums above all. So every operation is computed on
-operands that are transposed, sliced, gathered, cut anew and summed, by one process and by threads that stand for more.
+Kernels, especially small products and sums, round differently for other layouts. So every operation is computed on
+transposed, sliced, gathered, recut and summed operands, by one process and by threads that simulate several.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ HOW = ("transposed", "sliced", "gathered", "cut anew", "addends")
 
 
 def backend(mesh: dict[str, int], comm: Any) -> Any:
-    """A mesh, of this process alone or of those of ``comm``."""
+    """A mesh on this process alone or on those of ``comm``."""
     k: Any = NumpyBackend()
     for axis, size in reversed(mesh.items()):
         outermost = comm is not None and axis == next(iter(mesh))
         options: dict[str, Any] = {axis: size, "comm": comm if outermost else None}
         k = Sharded(k, on_fallback="allow", **options)
     if comm is not None:
-        share(k)  # before a property whose lock other threads need
+        share(k)  # before reading a property, whose lock other threads need
     return k
 
 
 def placed(k: Any, array: Any, rng: np.random.Generator) -> Any:
-    """A primitive with the values of an array, and with a history."""
+    """A primitive with the values of an array, computed in a random way."""
     how = HOW[rng.integers(len(HOW))]
     if not array.ndim:
         return k.from_numpy(array)
@@ -76,12 +76,12 @@ def placed(k: Any, array: Any, rng: np.random.Generator) -> Any:
 
 
 def layouts(x: Any) -> list[Any]:
-    """The strides of each array of a primitive, where its library tells them."""
+    """The strides of each array of a primitive, if its library has strides."""
     return [getattr(leaf, "strides", None) if 0 not in leaf.shape else () for leaf in collectives.leaves(x)]
 
 
 def computed(name: str, number: int, comm: Any) -> list[tuple[Any, ...]]:
-    """The shape, the bits and the layouts of each result of a sample, or its error."""
+    """The shape, bytes and layouts of each result of a sample, or its error."""
     k, sample = backend({"dp": 4}, comm), SAMPLES[name].cases[number]
     seeds = itertools.count()
 
@@ -114,7 +114,7 @@ def test_every_operation(name: str) -> None:
                     assert mine[0] == alone[0] or set(map(str, mine[0])) <= set(map(str, alone[0])), (name, number)
 
 
-#: Expressions of ``h`` (rows by inner), its like that is transposed, one that is a slice, a batch, and ``w``.
+#: Expressions of ``h`` (rows x inner), a transposed ``t`` and a slice ``s`` of the same shape, a batch, and ``w``.
 PRODUCTS: dict[str, Callable[..., Any]] = {
     "by a transposed weight": lambda h, t, s, b, w: h @ w.T,
     "of a transposed matrix": lambda h, t, s, b, w: t @ w.T,
@@ -134,7 +134,7 @@ PRODUCTS: dict[str, Callable[..., Any]] = {
 
 
 def products(mesh: dict[str, int], rows: int, seed: int, comm: Any) -> dict[str, Any]:
-    """The bits of the expressions' values and of the gradients of ``w``."""
+    """The bytes of the expressions' values and of the gradients of ``w``."""
     rng = np.random.default_rng(seed)
     inner, outputs = int(rng.choice([1, 3, 16, 29, 64])), int(rng.choice([1, 2, 7, 16, 29, 65]))
     found = {}

@@ -1,4 +1,4 @@
-"""Shards in several processes: programs of several ranks, compared with one process in every bit."""
+"""Shards in several processes: programs on several ranks, bitwise compared with one process."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ pytestmark = pytest.mark.slow
 
 
 def lines(ranks: int, program: str, limit: float = 120) -> list[str]:
-    """What each rank of a program prints, which must end well."""
+    """The output lines of all ranks of a program, which must succeed."""
     found = run_ranks(ranks, program, limit)
     assert found.returncode == 0, found.stderr
     return found.stdout.split("\n")[:-1]
 
 
-# ---- who has what ----
+# ---- the shards of each process ----
 
 
 class Place(Local):
-    """The place of one process among several that do not exist."""
+    """The communicator of one of several simulated processes."""
 
     def __init__(self, rank: int, size: int, name: str = "world") -> None:
         self.rank, self.size, self.name = rank, size, name
@@ -49,7 +49,7 @@ class Place(Local):
         ({"dp": 4, "tp": 3}, 6, [[(2 * (r // 3), 2 * (r // 3) + 1), (r % 3,)] for r in range(6)]),
     ],
 )
-def test_the_outermost_level_takes_processes_first(mesh: Any, size: int, shares: Any) -> None:
+def test_processes_are_assigned_from_the_outermost_level(mesh: Any, size: int, shares: Any) -> None:
     for rank in range(size):
         k: Any = NumpyBackend()
         for axis, shards in reversed(mesh.items()):
@@ -69,7 +69,7 @@ def test_a_mesh_that_the_processes_cannot_share_is_an_error() -> None:
         k.zeros((4, 2), k.float_dtype) if k.own else None
 
 
-def test_a_level_in_two_expressions_has_processes_in_each() -> None:
+def test_a_level_in_two_specs_has_processes_in_each() -> None:
     shared: Any = load_backend("sharded(numpy, tp=2)")
     assert Sharded(shared, dp=2, comm=Place(1, 2)).below is not shared
     assert tuple(shared.own) == (0, 1)
@@ -88,7 +88,7 @@ def test_a_level_in_two_expressions_has_processes_in_each() -> None:
         ("sharded(sharded(numpy, tp=2, comm=mpi), dp=2, comm=local)", "comm is for all levels"),
     ],
 )
-def test_options_of_a_mesh_that_are_none(spec: str, words: str) -> None:
+def test_invalid_options_of_a_mesh(spec: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         load_backend(spec)
 
@@ -146,8 +146,8 @@ COLLECTIVES = """
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_collectives_of_uneven_parts_have_the_bits_of_one_process(ranks: int) -> None:
-    """Six shards on two processes: blocks that are not subtrees of the sums."""
+def test_collectives_of_uneven_parts_equal_one_process(ranks: int) -> None:
+    """Six shards on two or three processes: the shards of a process are no subtree of the sums."""
     (done, *others) = lines(ranks, COLLECTIVES)
     assert int(done) > 150
     assert others == [done] * (ranks - 1)
@@ -182,7 +182,7 @@ NESTED = """
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_levels_inside_one_another_exchange_what_is_cut_inside(ranks: int) -> None:
+def test_nested_levels_exchange_inner_parts(ranks: int) -> None:
     assert lines(ranks, NESTED) == ["50"] * ranks
 
 
@@ -235,7 +235,7 @@ ERRORS = """
 
 
 def test_errors_for_values_are_raised_by_all_processes() -> None:
-    """The last entry, which the second process has, is out of range or singular."""
+    """The last entry, held by the second process, is out of range or singular."""
     found = lines(2, ERRORS)
     names = [line.partition(":")[0] for line in found]
     assert len(found) == 18
@@ -266,7 +266,7 @@ def test_digests_of_a_mesh_of_eight_do_not_depend_on_the_processes(ranks: int) -
 def test_digests_of_plans_on_four_processes() -> None:
     plans = list(PLANS.values())
     expected = [train(spec.format(""), parameters, data)[0] for spec, parameters, data in plans]
-    assert len(set(expected)) >= 3  # products of other parts have other bits
+    assert len(set(expected)) >= 3  # products of different parts round differently
     assert sorted(lines(4, DIGESTS.format(plans=plans))) == sorted(expected * 4)
 
 
@@ -324,7 +324,7 @@ TRANSFORMS = """
 """
 
 
-def test_transforms_and_replays_have_the_bits_of_one_process() -> None:
+def test_transforms_and_replays_equal_one_process() -> None:
     assert lines(2, TRANSFORMS) == ["same"] * 2
 
 
@@ -340,7 +340,7 @@ CONFORMANCE = """
 
 
 def test_some_checks_on_two_ranks() -> None:
-    """Sums of addends, and levels inside one another."""
+    """Inputs as addends, and nested levels."""
     inner = "sharded(numpy, tp=2, on_fallback=allow, inputs=last)"
     specs = [
         "sharded(numpy, dp=2, on_fallback=allow, inputs=addends, comm=mpi)",
@@ -353,7 +353,7 @@ def test_some_checks_on_two_ranks() -> None:
 
 def test_agreement_costs_nothing_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     k: Any = Sharded(NumpyBackend(), dp=2)
-    monkeypatch.setattr(Local, "gather_objects", lambda *_: pytest.fail("asked itself"))
+    monkeypatch.setattr(Local, "gather_objects", lambda *_: pytest.fail("communicated with itself"))
     with pytest.raises(IndexError):
         k.take(k.from_numpy(np.ones((3, 2))), k.cut(k.from_numpy(np.array([0, 9])), 0), 0)
 
@@ -362,5 +362,5 @@ def test_agreement_costs_nothing_in_one_process(monkeypatch: pytest.MonkeyPatch)
 def test_some_checks_of_the_contract_on_two_processes(inputs: str) -> None:
     spec = f"sharded(numpy, dp=2, comm=mpi, on_fallback=allow, inputs={inputs})"
     program = f"import sys, backburn.cli as cli; sys.exit(cli.main(['conformance', {spec!r}, '--quick', '--brief']))"
-    (line,) = lines(2, program)  # of the first process
+    (line,) = lines(2, program)  # printed by the first process
     assert line.startswith("PASS  sharded(numpy, dp=2, comm=mpi")

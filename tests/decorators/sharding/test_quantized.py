@@ -1,4 +1,4 @@
-"""Quantized tensors in parts: where they are cut, their steps, their products, and what gathers."""
+"""Quantized tensors in parts: valid cuts, their scales, their products, and operations that gather."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def array(*shape: int) -> Any:
 
 @pytest.mark.parametrize("scheme", [TENSOR, ROWS, BLOCKS])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_values_and_steps_are_those_of_the_whole(k: Sharded, scheme: QuantizedDType, axis: int) -> None:
+def test_values_and_scales_are_those_of_the_whole(k: Sharded, scheme: QuantizedDType, axis: int) -> None:
     x = array(7, 18)
     found = k.quantize(k.cut(k.from_numpy(x), axis), scheme)
     assert isinstance(found, Shards)
@@ -38,7 +38,7 @@ def test_values_and_steps_are_those_of_the_whole(k: Sharded, scheme: QuantizedDT
         np.testing.assert_array_equal(own, expected)
 
 
-def test_a_cut_goes_between_blocks(k: Sharded) -> None:
+def test_cuts_are_between_blocks(k: Sharded) -> None:
     weight = INNER.quantize(array(2, 18), BLOCKS)
     assert k.cut(weight, 1).cuts == (8, 8, 2)
     assert k.quantize(k.cut(k.from_numpy(array(2, 18)), 1, (7, 1, 10)), BLOCKS).cuts == (8, 8, 2)
@@ -54,7 +54,7 @@ def test_empty_parts_of_blocks(k: Sharded, cuts: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("scheme", [TENSOR, ROWS, BLOCKS])
-def test_given_ranges_go_with_their_values(k: Sharded, scheme: QuantizedDType) -> None:
+def test_given_ranges_are_cut_with_their_values(k: Sharded, scheme: QuantizedDType) -> None:
     x = array(6, 12)
     steps = {TENSOR: (), ROWS: (6,), BLOCKS: (6, 3)}[scheme]
     low, high = np.full(steps, -1.0, np.float32), np.full(steps, 1.5, np.float32)
@@ -67,7 +67,7 @@ def test_given_ranges_go_with_their_values(k: Sharded, scheme: QuantizedDType) -
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_without_a_place_are_refused(k: Sharded, bad: float) -> None:
+def test_nonfinite_values_are_refused(k: Sharded, bad: float) -> None:
     x = array(6, 3)
     x[5, 0] = bad
     for scheme in (TENSOR, ROWS):
@@ -112,7 +112,7 @@ def test_products_of_two(k: Sharded, transposed: bool, x_axis: Any, y_axis: Any,
     np.testing.assert_allclose(k.to_numpy(found), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_moves_that_could_part_values_from_their_steps_gather(k: Sharded) -> None:
+def test_operations_that_would_separate_values_from_scales_gather(k: Sharded) -> None:
     rows, blocks = (k.cut(INNER.quantize(array(6, 12), scheme), 1) for scheme in (ROWS, BLOCKS))
     with pytest.raises(Unsupported, match="reshape: no rule of sharding"):
         k.reshape(rows, (6, 3, 4))

@@ -1,4 +1,4 @@
-"""Operations and programs on placements drawn at random, uneven, empty and on several levels, against NumPy."""
+"""Operations and programs on random placements (uneven, empty, on several levels), compared with NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDED = {"quantized_matmul": 2e-6}
 
 
 def scattering(inner: Any, rng: np.random.Generator, mesh_axis: str, size: int) -> Sharded:
-    """A level that places what comes from the host at random."""
+    """A level that places host arrays at random."""
     mesh: dict[str, Any] = {mesh_axis: size}
     level = Sharded(inner, on_fallback="allow", **mesh)
 
@@ -72,7 +72,7 @@ Step = tuple[Callable[..., Any], int, int]
 
 
 def choices(rng: np.random.Generator, x: Any) -> list[Callable[..., Any]]:
-    """Functions of a tensor, and of another one, that its shape allows."""
+    """Functions of a tensor ``t`` and another tensor ``u`` that are valid for the shape of ``t``."""
     shape, size, rank = tuple(x.shape), int(np.prod(x.shape)), len(x.shape)
     axis = int(rng.integers(0, rank)) if rank else 0
     axes = tuple(a for a in range(rank) if rng.random() < 0.5)
@@ -112,7 +112,7 @@ def choices(rng: np.random.Generator, x: Any) -> list[Callable[..., Any]]:
 
 
 def program(seed: int) -> tuple[list[Any], list[Step]]:
-    """Three arrays, and steps that each add a tensor: a function and the numbers of two earlier tensors."""
+    """Three arrays, and steps that each add a tensor: a function and the indices of two earlier tensors."""
     rng = np.random.default_rng(seed)
     inputs = [rng.normal(size=tuple(rng.integers(1, 6, int(rng.integers(1, 4))))) for _ in range(3)]
     steps: list[Step] = []

@@ -1,4 +1,4 @@
-"""``Sharded``: specs, placements, cuts and addends, fallbacks, and its place among other decorators."""
+"""``Sharded``: specs, placements, cuts and addends, fallbacks, and other decorators around it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def array(*shape: int) -> Any:
 # ---- specs ----
 
 
-def test_a_spec_is_read_back_as_the_same_level() -> None:
+def test_specs_are_read_back() -> None:
     for spec in (
         "sharded(numpy, dp=4)",
         "sharded(sharded(numpy, tp=2), dp=4)",
@@ -62,12 +62,12 @@ def test_a_spec_is_read_back_as_the_same_level() -> None:
         ("sharded", "sharded wraps a backend"),
     ],
 )
-def test_specs_that_are_none(spec: str, words: str) -> None:
+def test_invalid_specs_are_refused(spec: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         load_backend(spec)
 
 
-def test_around_something_else_than_a_backend() -> None:
+def test_sharded_wraps_only_backends() -> None:
     with pytest.raises(ArgumentError, match="wraps a backend"):
         Sharded("numpy", dp=2)
 
@@ -112,7 +112,7 @@ def test_addends_of_bools_are_whole(k: Sharded) -> None:
     assert k.addends(x) is x
 
 
-def test_cuts_that_do_not_fit(k: Sharded) -> None:
+def test_invalid_cuts_are_refused(k: Sharded) -> None:
     x = k.from_numpy(array(4, 2))
     with pytest.raises(AxisError, match=r"shape \[4, 2\] over dp: axis 2 is out of range"):
         k.cut(x, 2)
@@ -124,7 +124,7 @@ def test_cuts_that_do_not_fit(k: Sharded) -> None:
 # ---- operations ----
 
 
-def test_sums_over_the_cut_are_addends(k: Sharded) -> None:
+def test_sums_over_the_cut_axis_are_addends(k: Sharded) -> None:
     x = array(7, 3)
     cut = k.cut(k.from_numpy(x), 0)
     total = k.sum(cut, (0,), False)
@@ -135,7 +135,7 @@ def test_sums_over_the_cut_are_addends(k: Sharded) -> None:
     assert (other.axis, other.cuts) == (0, (3, 2, 2))
 
 
-def test_the_sum_of_nothing_keeps_the_sign_of_a_zero(k: Sharded) -> None:
+def test_sums_with_empty_shards_keep_the_sign_of_zero(k: Sharded) -> None:
     cut = k.cut(k.from_numpy(np.array([-0.0], np.float32)), 0)
     assert np.signbit(host(k, k.sum(cut, (0,), False))) == np.signbit(np.array([-0.0], np.float32).sum())
 
@@ -173,13 +173,13 @@ def test_reshapes_that_keep_the_cut(k: Sharded, shape: Any, axis: int, new: Any,
     np.testing.assert_array_equal(host(k, found), x.reshape(new))
 
 
-def test_reshapes_that_do_not_keep_it(k: Sharded) -> None:
+def test_reshapes_that_do_not_keep_the_cut(k: Sharded) -> None:
     with pytest.raises(Unsupported, match="reshape: no rule of sharding"):
         k.reshape(k.cut(k.from_numpy(array(2, 6)), 1), (6, 2))
 
 
 @pytest.mark.parametrize("key", [slice(1, 7, 1), slice(0, 8, 3), slice(5, 6, 1), slice(0, 0, 1), slice(2, 8, 2)])
-def test_ranges_through_the_cut(k: Sharded, key: slice) -> None:
+def test_slices_across_the_cut(k: Sharded, key: slice) -> None:
     x = array(8, 2)
     found = k.slice(k.cut(k.from_numpy(x), 0), (key, slice(0, 2, 1)))
     assert found.axis == 0
@@ -205,7 +205,7 @@ def test_draws_do_not_depend_on_the_shards(k: Sharded, monkeypatch: pytest.Monke
     draw = NumpyBackend.bernoulli
 
     def in_parts(b: Any, key: int, offset: int, shape: Any, p: float) -> Any:
-        assert shape != x.shape, "a shard draws for all"
+        assert shape != x.shape, "a shard draws all values"
         return draw(b, key, offset, shape, p)
 
     monkeypatch.setattr(NumpyBackend, "bernoulli", in_parts)
@@ -215,7 +215,7 @@ def test_draws_do_not_depend_on_the_shards(k: Sharded, monkeypatch: pytest.Monke
         np.testing.assert_array_equal(host(k, kept), keep)
 
 
-def test_steps_of_optimizers_keep_the_parameter_s_placement(k: Sharded) -> None:
+def test_optimizer_steps_keep_the_placement_of_parameters(k: Sharded) -> None:
     inner = NumpyBackend()
     tensors = [array(5, 2) * s for s in (1.0, 2.0, 0.5)] + [np.abs(array(5, 2))]
     expected = inner.adam_step(tensors[0], tensors[1], tensors[2], tensors[3], step=2)
@@ -230,7 +230,7 @@ def test_steps_of_optimizers_keep_the_parameter_s_placement(k: Sharded) -> None:
     np.testing.assert_array_equal(m, others[1])
 
 
-def test_errors_speak_of_whole_shapes(k: Sharded) -> None:
+def test_errors_show_whole_shapes(k: Sharded) -> None:
     x, y = k.cut(k.from_numpy(array(4, 3)), 0), k.from_numpy(array(4, 3))
     with pytest.raises(ShapeError, match="axis -1 is 3 and axis -2 is 4"):
         k.matmul(x, y)
@@ -258,7 +258,7 @@ def test_operations_of_users_run_their_bodies() -> None:
     np.testing.assert_array_equal(gradient.numpy(), np.full(5, 3.0, np.float32))
 
 
-def test_a_second_call_of_a_kind_takes_the_route_of_the_first(k: Sharded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_calls_use_the_cached_route(k: Sharded, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = array(6, 4), array(4, 5)
     calls: list[Any] = [
         lambda b, t: b.matmul(t, y),
@@ -277,21 +277,21 @@ def test_a_second_call_of_a_kind_takes_the_route_of_the_first(k: Sharded, monkey
         np.testing.assert_allclose(host(k, again), call(NumpyBackend(), 2 * x), rtol=1e-4, atol=1e-5)
 
 
-def test_routes_are_forgotten_when_there_are_too_many(k: Sharded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_cached_routes_is_limited(k: Sharded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codegen, "MOST_ROUTES", 3)
     for n in range(3, 9):
         k.softmax(k.cut(k.from_numpy(array(n, 2)), 0), 1)
     assert len(k.routes) == 3
 
 
-def test_attributes_without_a_hash_are_computed_by_the_rules(k: Sharded) -> None:
+def test_calls_with_unhashable_attributes_use_the_rules(k: Sharded) -> None:
     x = array(6, 4)
     for _ in range(2):
         found = k.slice_assign(k.cut(k.from_numpy(x), 0), 1.0, (slice(0, 6, 1), slice(1, 2, 1)))
         np.testing.assert_array_equal(host(k, found)[:, 1], np.ones(6, np.float32))
 
 
-def test_formulas_are_fused_on_parts_that_are_cut_alike(k: Sharded) -> None:
+def test_formulas_are_fused_on_equally_cut_parts(k: Sharded) -> None:
     def formula(b: Any, x: Any, y: Any, factor: float) -> Any:
         return b.mul(b.add(x, y), factor), b.sub(x, y)
 
@@ -325,7 +325,7 @@ def test_formulas_are_fused_on_parts_that_are_cut_alike(k: Sharded) -> None:
         ("conv", [(8, 4, 9), (6, 2, 3), None], 1, 0, {"groups": 2}, None),
     ],
 )
-def test_rules_say_what_is_cut_with_what(
+def test_rules_give_the_axes_that_are_cut_together(
     name: str, shapes: Any, index: int, cut: int, attributes: Any, axes: Any
 ) -> None:
     rule = rule_of(name)
@@ -354,7 +354,7 @@ def test_a_fallback_warns_raises_or_is_allowed() -> None:
         assert all(w.filename == __file__ for w in caught)
 
 
-def test_operations_along_the_cut_axis_are_cut_along_another(k: Sharded) -> None:
+def test_operations_along_the_cut_axis_recut_along_another(k: Sharded) -> None:
     x = array(4, 3, 5)
     for operation, expected in (
         (lambda t: k.argsort(t, 0, False), x.argsort(0)),
@@ -367,7 +367,7 @@ def test_operations_along_the_cut_axis_are_cut_along_another(k: Sharded) -> None
 
 
 @pytest.mark.parametrize("cuts", [(4, 4, 3), (0, 11, 0)])
-def test_entries_of_a_table_in_parts_add_up(k: Sharded, cuts: tuple[int, ...]) -> None:
+def test_take_from_a_cut_table(k: Sharded, cuts: tuple[int, ...]) -> None:
     table, indices = array(11, 4), np.array([[0, 10, 3], [5, 3, 4]])
     found = k.take(k.cut(k.from_numpy(table), 0, cuts), indices, 0)
     assert (found.axis, found.shape) == (None, (2, 3, 4))
@@ -378,7 +378,7 @@ def test_entries_of_a_table_in_parts_add_up(k: Sharded, cuts: tuple[int, ...]) -
         k.take(k.cut(k.from_numpy(table), 0, cuts), indices + 1, 0)
 
 
-def test_rules_are_of_operations_that_exist_and_attached_once() -> None:
+def test_rules_are_registered_once_for_existing_operations() -> None:
     assert OPERATIONS.keys() >= RULES.keys() | DIRECT.keys()
     for name in ("matmul", "no_such_operation"):
         with pytest.raises(ValueError, match="is not an operation, or has"):
@@ -390,7 +390,7 @@ def test_rules_are_of_operations_that_exist_and_attached_once() -> None:
 # ---- among other decorators ----
 
 
-def test_levels_inside_one_another() -> None:
+def test_nested_levels() -> None:
     k = load_backend("sharded(sharded(numpy, tp=2), dp=2)")
     assert isinstance(k, Sharded)
     x, y = array(6, 4), array(4, 6)
@@ -473,8 +473,8 @@ def test_a_captured_step() -> None:
         lambda: nn.Sequential(nn.RMSNorm(3), nn.Linear(3, 2, bias=False)),
     ],
 )
-def test_steps_whose_parameters_are_cut_are_recorded(make: Any, is_training: bool, optimizer: Any) -> None:
-    """Sums over shards that a gradient waits for are not held by the recording itself; values are those of one."""
+def test_steps_with_cut_parameters_are_recorded(make: Any, is_training: bool, optimizer: Any) -> None:
+    """The recording must not keep pending sums of gradients over shards; results are those of one device."""
 
     def step(state: Any, x: Any) -> Any:
         model, optimizer = state

@@ -1,4 +1,4 @@
-"""The page of how operations are computed on shards, against the warnings of calls."""
+"""The page on how operations are computed on shards, compared with the warnings of calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         sys.modules.pop(name, None)
 
 
-def test_the_page_has_every_operation_and_says_gathers_where_calls_warn_of_it(table: ModuleType) -> None:
+def test_the_page_lists_every_operation_and_those_that_gather(table: ModuleType) -> None:
     lines = [line for line in table.page().splitlines() if line.startswith("| `")]
     cells = {line.split("`")[1]: [cell.strip().split(", ") for cell in line.split("|")[2:5]] for line in lines}
     own = [o for o in OPERATIONS.values() if o.operands and o.body.__module__.startswith("backburn.")]

@@ -1,4 +1,4 @@
-"""Ready layers and models train in parts, by data, tensor and fully sharded parallelism; nothing gathers."""
+"""The layers and models of the package train with data, tensor and fully sharded parallelism; nothing gathers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of PyTorch with objects of other classes beside the weights, which are left out, and not executed."""
+"""PyTorch checkpoints with objects of other classes beside the weights, which are skipped and not executed."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from backburn.errors import FileFormatError
 
 
 class Colour(enum.Enum):
-    """One of the classes that a trainer has."""
+    """A class as trainers have."""
 
     RED = 1
 
 
 class Settings(dict[str, Any]):
-    """A dict with another name."""
+    """A subclass of dict."""
 
 
 class Trap:
-    """Leaves a trace if its pickle is executed."""
+    """Creates a file if unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +93,7 @@ def test_every_protocol_of_pickles(protocol: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.bias.numpy(), theirs.bias.detach().numpy())  # type: ignore[union-attr]
 
 
-def test_dicts_of_other_names_are_gone_through(tmp_path: Path) -> None:
+def test_subclasses_of_dict_are_searched(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     theirs = torch.nn.Linear(3, 2)
     path = saved(tmp_path / "x.pt", Settings(model=Settings(theirs.state_dict())))
@@ -103,7 +103,7 @@ def test_dicts_of_other_names_are_gone_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("archive", [True, False])
-def test_a_trap_beside_weights_does_not_go_off(archive: bool, tmp_path: Path) -> None:
+def test_objects_beside_weights_are_not_executed(archive: bool, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     theirs = torch.nn.Linear(3, 2)
     tree = {"trap": Trap(tmp_path / "executed"), **theirs.state_dict()}

@@ -1,4 +1,4 @@
-"""Weights from every format: the values of the file, in the model's dtypes, under the model's names."""
+"""Weights from every format: the file's values in the model's dtypes under the model's names."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_arrays_of_any_layout_are_read(name: str, tmp_path: Path) -> None:
 
 
 def test_views_of_one_storage_are_read(tmp_path: Path) -> None:
-    """PyTorch writes the storage once, and each tensor with its beginning and strides."""
+    """PyTorch writes the storage once, and each tensor's offset and strides."""
     base = np.arange(12, dtype=np.float32)
     tree = {
         "turned": files.torch_tensor("0", base, size=(4, 3), stride=(1, 4)),
@@ -163,7 +163,7 @@ CODES = np.arange(256, dtype=np.uint8)
 
 
 def value_of(code: int, mantissa: int, bias: int) -> float:
-    """The number of an 8-bit float, from its bits, where it is finite."""
+    """The value of a finite 8-bit float, from its bits."""
     exponent, rest = (code & 127) >> mantissa, code & ((1 << mantissa) - 1)
     number = (
         (rest / 2**mantissa) * 2.0 ** (1 - bias)
@@ -223,7 +223,7 @@ def test_bfloat16_is_read_with_and_without_ml_dtypes(
     assert np.isnan(found[5])
 
 
-def test_floats_become_those_of_the_model(tmp_path: Path) -> None:
+def test_floats_are_cast_to_the_dtype_of_the_model(tmp_path: Path) -> None:
     values = np.array([1.0, 1 / 3, 70000.0])
     for source in ("float16", "float32", "float64"):
         for target in ("float16", "bfloat16", "float32", "float64"):
@@ -238,7 +238,7 @@ def test_floats_become_those_of_the_model(tmp_path: Path) -> None:
             assert np.array_equal(model.x.numpy().astype("f8"), expected), (source, target)
 
 
-def test_a_dtype_is_for_all_floats_of_the_model() -> None:
+def test_dtype_casts_all_floats_of_the_model() -> None:
     model = Model()
     report = load_weights(model, {"weight": ARRAYS["weight"]}, dtype="float64", strict=False)
     state = model.state_dict()
@@ -253,7 +253,7 @@ def test_a_dtype_is_for_all_floats_of_the_model() -> None:
         load_weights(model, {}, dtype="int32")
 
 
-def test_integers_become_wider_ones_alone() -> None:
+def test_integers_are_only_widened() -> None:
     for source in ("int8", "uint8", "int16", "int32"):
         model = Holder((2,), "int32")
         load_weights(model, {"x": np.array([1, 100], source)})
@@ -263,7 +263,7 @@ def test_integers_become_wider_ones_alone() -> None:
             load_weights(Holder((2,), "int32"), {"x": np.zeros(2, source)})
 
 
-def test_what_has_no_dtype_here_is_an_error_where_it_is_used(tmp_path: Path) -> None:
+def test_unsupported_dtypes_are_an_error_only_if_used(tmp_path: Path) -> None:
     content = {"long.npz": npz({"x": np.ones(2), "y": np.ones(2, np.longdouble)})}
     entry = {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}
     content["f4"] = files.with_header(
@@ -322,7 +322,7 @@ def test_checkpoints_of_pytorch_are_read(torch: Any, tmp_path: Path) -> None:
     torch.save({"model": theirs.state_dict(), **parts, "size": torch.Size([2])}, tmp_path / "x")
     load_weights(model, tmp_path / "x", rename=lambda n: n[len("model.") :] if n.startswith("model.") else None)
     assert np.array_equal(model[0].weight.numpy(), theirs[0].weight.detach().numpy())
-    parameters = dict(theirs.named_parameters())  # tracked tensors, and no buffers
+    parameters = dict(theirs.named_parameters())  # tracked tensors without buffers
     assert load_weights(model, parameters, strict=False).missing == ("1.running_mean", "1.running_var")
 
 
@@ -375,7 +375,7 @@ def test_arrays_of_jax_are_read() -> None:
 
 
 def reference(name: str, b: bytes) -> list[float]:
-    """The values of one block, by the loops of the format's definition, in float64, in which all of this is exact."""
+    """The values of one block by the loops of the format's definition, in float64, where all of it is exact."""
 
     def half(at: int) -> float:
         return float(np.frombuffer(b[at : at + 2], "<f2")[0])
@@ -447,7 +447,7 @@ BLOCKS = {
 
 
 def finite_blocks(name: str, count: int) -> np.ndarray:
-    """Random blocks, whose steps are moderate numbers."""
+    """Random blocks with moderate scales."""
     itemsize = BLOCKS[name][2]
     blocks = np.random.default_rng(3).integers(0, 256, (count, itemsize), dtype=np.uint8)
     places = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "Q8_K": ()}.get(name, (0, 2))
@@ -461,7 +461,7 @@ def finite_blocks(name: str, count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_blocks_of_gguf_are_the_numbers_that_the_format_defines(name: str, tmp_path: Path) -> None:
+def test_blocks_of_gguf_have_the_values_of_the_definition(name: str, tmp_path: Path) -> None:
     number, size, _ = BLOCKS[name]
     blocks = finite_blocks(name, 6)
     shape = (3, 2 * size)
@@ -475,10 +475,10 @@ def test_blocks_of_gguf_are_the_numbers_that_the_format_defines(name: str, tmp_p
 
 
 @pytest.mark.parametrize("name", [name for name in BLOCKS if name != "Q8_K"])
-def test_blocks_of_gguf_are_those_of_its_own_package(name: str, tmp_path: Path) -> None:
+def test_blocks_of_gguf_have_the_values_of_the_gguf_package(name: str, tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
     number, size, itemsize = BLOCKS[name]
-    blocks = np.random.default_rng(5).integers(0, 256, (300, itemsize), dtype=np.uint8)  # with infinities and NaN
+    blocks = np.random.default_rng(5).integers(0, 256, (300, itemsize), dtype=np.uint8)  # includes infinities and NaN
     assert gguf.GGML_QUANT_SIZES[number] == (size, itemsize)
     with np.errstate(all="ignore"):
         expected = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType(number))
@@ -502,7 +502,7 @@ def test_plain_tensors_of_gguf_are_read(tmp_path: Path) -> None:
         assert np.array_equal(model.state_dict()[name].numpy(), ARRAYS[name]), name
 
 
-def test_files_of_ggufs_own_writer_are_read(tmp_path: Path) -> None:
+def test_files_of_the_gguf_package_are_read(tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
     writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
     writer.add_array("tokenizer.ggml.tokens", ["a", "b"])
@@ -520,10 +520,10 @@ def test_files_of_ggufs_own_writer_are_read(tmp_path: Path) -> None:
     assert np.allclose(other.x.numpy(), 1, atol=1e-3)
 
 
-# ---- our own files ----
+# ---- backburn's files ----
 
 
-def test_models_that_were_saved_are_read(tmp_path: Path) -> None:
+def test_files_of_save_model_and_save_npz_are_read(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     model = Model()
     bb.io.save_model(tmp_path / "x", ARRAYS, about={"epoch": 3})
@@ -534,8 +534,8 @@ def test_models_that_were_saved_are_read(tmp_path: Path) -> None:
     assert_holds(model, ARRAYS)
 
 
-def test_files_that_only_their_own_reader_understands_are_refused(tmp_path: Path) -> None:
-    """Those of another version have other layouts, and a run is not a model."""
+def test_runs_and_old_model_files_are_refused(tmp_path: Path) -> None:
+    """Old versions have other layouts, and a run is not a model."""
     pytest.importorskip("safetensors")
     layer = nn.Sequential(nn.Linear(4, 4))
     bb.io.save_state(tmp_path / "run", layer.state_dict())
@@ -547,7 +547,7 @@ def test_files_that_only_their_own_reader_understands_are_refused(tmp_path: Path
 
 
 def test_metadata_may_be_null(tmp_path: Path) -> None:
-    """As in files of MLX."""
+    """As in MLX's files."""
     content = files.safetensors_bytes(ARRAYS)
     length = int.from_bytes(content[:8], "little")
     header = json.dumps({"__metadata__": None, **json.loads(content[8 : 8 + length])}).encode()
@@ -577,9 +577,9 @@ def test_folders_with_an_index_are_read(tmp_path: Path) -> None:
     assert_holds(model, ARRAYS)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="links of POSIX")
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX links")
 def test_links_in_a_folder_are_followed(tmp_path: Path) -> None:
-    """A cache of Hugging Face's files has snapshots that are links."""
+    """Snapshots in Hugging Face's cache are links."""
     snapshot, blobs = tmp_path / "snapshots" / "0123", tmp_path / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
@@ -604,8 +604,8 @@ def test_folders_with_a_single_file_are_read(tmp_path: Path) -> None:
 # ---- memory and files ----
 
 
-def test_no_more_is_held_than_the_model_and_one_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When a tensor is read, those that earlier ones have replaced are gone, and so are the ones that were read."""
+def test_loading_holds_only_the_model_and_one_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a tensor is read, earlier ones and the tensors that they replaced are already freed."""
     arrays = {str(i): np.full((100,), i, np.float32) for i in range(8)}
     (tmp_path / "x").write_bytes(npz(arrays, zipfile.ZIP_DEFLATED))
     model: Any = nn.Sequential(*(Holder((100,)) for _ in arrays))
@@ -633,9 +633,9 @@ def test_no_more_is_held_than_the_model_and_one_tensor(tmp_path: Path, monkeypat
     assert model[7].x.tolist() == [7] * 100
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's account of memory")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory use from Linux")
 def test_memory_of_a_process_that_loads_a_file(tmp_path: Path) -> None:
-    """64 MiB of bfloat16 in 32 tensors become a model of 128 MiB: the peak is that and little more."""
+    """64 MiB of bfloat16 in 32 tensors are loaded into a model of 128 MiB: the peak is little more than the model."""
     program = """
 import sys
 from pathlib import Path
@@ -677,7 +677,7 @@ def test_models_of_any_backend_are_loaded(backend: str, tmp_path: Path) -> None:
         assert model.x.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
-def test_quantized_tensors_come_from_a_state_alone(tmp_path: Path) -> None:
+def test_quantized_layers_load_only_quantized_states(tmp_path: Path) -> None:
     layer = nn.Sequential(nn.Linear(32, 4))
     quantized = nn.quantize_model(layer)
     copy = nn.quantize_model(nn.Sequential(nn.Linear(32, 4)))

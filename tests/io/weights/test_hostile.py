@@ -1,4 +1,4 @@
-"""Files that lie, attack or are damaged: an error of ours with file, name and reason; nothing runs, nothing changes."""
+"""Hostile and damaged files: a backburn error with file, name and reason; nothing runs, nothing changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Model(nn.Module):
 
 
 def refused(content: bytes, words: str, folder: Path, most: int = 8 << 20) -> str:
-    """Assert that a file is refused, with its name, while the model stays and little memory is used."""
+    """Assert that a file is refused by name, with the model unchanged and little memory used."""
     path = folder / "weights"
     path.write_bytes(content)
     model = Model()
@@ -82,7 +82,7 @@ def test_pickles_execute_nothing(wrap: Callable[..., bytes], protocol: int, tmp_
         "torch._utils _rebuild_tensor_v2.__globals__", "torch hub", "numpy.core.multiarray scalar", "collections deque",
     ],
 )  # fmt: skip
-def test_other_names_are_refused_when_they_are_named(name: str, tmp_path: Path) -> None:
+def test_calls_of_other_functions_are_refused(name: str, tmp_path: Path) -> None:
     words = re.escape(f"its pickle names {name.replace(' ', '.')!r}, which is not part of a dict of tensors")
     refused(files.torch_bytes({"0": X}, {"x": Call(Global(*name.split()), ("true",))}), words, tmp_path)
     module, attribute = (files.opcodes(part) for part in name.split())
@@ -120,7 +120,7 @@ def test_other_opcodes_are_refused(code: bytes, tmp_path: Path) -> None:
         Persistent(("module", Global("torch", "FloatStorage"), "0", "cpu", 6)),
     ],
 )
-def test_calls_and_references_that_make_no_sense_are_refused(value: Any, tmp_path: Path) -> None:
+def test_invalid_calls_and_references_are_refused(value: Any, tmp_path: Path) -> None:
     for wrap in (files.torch_bytes, files.legacy_torch_bytes):
         refused(wrap({"0": X}, {"x": value}), "weights: ", tmp_path)
 
@@ -129,14 +129,14 @@ def test_calls_and_references_that_make_no_sense_are_refused(value: Any, tmp_pat
 
 
 def doubled(start: bytes, item: bytes, depth: int) -> bytes:
-    """Opcodes that put a thing into a thing twice, again and again."""
+    """Opcodes that repeatedly put two references to a value into a new one."""
     code = b"\x80\x02" + start
     for _ in range(depth):
         code += b"q\x01" + item
     return code + b"."
 
 
-def test_bombs_are_refused_before_they_go_off(tmp_path: Path) -> None:
+def test_bombs_are_refused_before_expanding(tmp_path: Path) -> None:
     digits = struct.pack("<I", 1 << 16) + b"\x7f" * (1 << 16)
     bombs = {
         "a list that holds itself": (b"\x80\x02]q\x00h\x00a.", "too deep"),
@@ -164,12 +164,12 @@ def test_bombs_are_refused_before_they_go_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    [  # tuples twice in tuples, and many numbers with one hash
+    [  # nested pairs of tuples, and many numbers with one hash
         b"\x80\x02}" + doubled(b")", b"0h\x01h\x01\x86", 60)[2:-1] + b"Ns.",
         b"\x80\x02}(" + b"".join(files.opcodes(i * ((1 << 61) - 1)) + b"N" for i in range(20_000)) + b"u.",
     ],
 )
-def test_keys_whose_hash_would_take_long_are_not_hashed(code: bytes, tmp_path: Path) -> None:
+def test_keys_with_slow_or_colliding_hashes_are_not_hashed(code: bytes, tmp_path: Path) -> None:
     (tmp_path / "weights").write_bytes(files.torch_bytes({"0": X}, code))
     with pytest.raises(ArgumentError, match="missing: x"):
         load_weights(Model(), tmp_path / "weights")
@@ -182,8 +182,8 @@ def test_opcodes_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     refused(files.torch_bytes({"0": X}, b"\x80\x02" + b"N0" * 60 + b"N."), "more than 100 opcodes", tmp_path)
 
 
-def test_huge_tensors_over_small_storages_are_not_made(tmp_path: Path) -> None:
-    """A view that repeats elements is a tensor of any size; its shape is compared before it is read."""
+def test_huge_tensors_over_small_storages_are_not_allocated(tmp_path: Path) -> None:
+    """Views that repeat elements can have any size; shapes are compared before reading."""
     tree = {"x": files.torch_tensor("0", X, size=(1 << 40, 1 << 20), stride=(0, 0))}
     for wrap in (files.torch_bytes, files.legacy_torch_bytes):
         (tmp_path / "x").write_bytes(wrap({"0": X}, tree))
@@ -191,8 +191,8 @@ def test_huge_tensors_over_small_storages_are_not_made(tmp_path: Path) -> None:
             load_weights(Model(), tmp_path / "x")
 
 
-def test_arrays_that_expand_are_not_expanded(tmp_path: Path) -> None:
-    """A kilobyte that says it is a terabyte, and a megabyte of zeros that is one."""
+def test_oversized_arrays_are_not_expanded(tmp_path: Path) -> None:
+    """A kilobyte that claims to be a terabyte, and highly compressed zeros."""
     header = files.npy_bytes(np.zeros((1, 1), np.uint8))[:-1].replace(b"(1, 1)", b"(9, 9)")
     member = header.replace(b"(9, 9), }" + b" " * 12, b"(1048576, 1048576), }") + bytes(4096)
     content = bytearray(files.npz_bytes({"x.npy": member}, zipfile.ZIP_DEFLATED))
@@ -212,9 +212,9 @@ def test_arrays_that_expand_are_not_expanded(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="files with holes take no room on POSIX")
-def test_large_files_that_say_they_are_one_name_are_not_read_as_one(tmp_path: Path) -> None:
-    """Lengths that the file has, and that no name and no directory needs."""
+@pytest.mark.skipif(os.name != "posix", reason="needs sparse files")
+def test_huge_declared_lengths_are_not_read(tmp_path: Path) -> None:
+    """Lengths within the file that no name or directory needs."""
     path, size = tmp_path / "large", 1 << 30
     text = b"\x80\x04\x8d" + struct.pack("<Q", size >> 1)
     directory = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, size >> 1, size >> 2, 0)
@@ -265,7 +265,7 @@ def test_tensors_outside_their_storage_are_refused(changed: dict[str, Any], word
     refused(files.legacy_torch_bytes({"0": X}, tree), words, tmp_path)
 
 
-def test_storages_that_are_not_as_said_are_refused(tmp_path: Path) -> None:
+def test_storages_of_other_sizes_are_refused(tmp_path: Path) -> None:
     longer = {"x": files.torch_tensor("0", X, numel=1 << 40, size=(1,), stride=(1,))}
     refused(files.torch_bytes({"0": X}, longer), "has 24 bytes, and not 1099511627776 of float32", tmp_path)
     refused(files.legacy_torch_bytes({"0": X}, longer), "has two lengths", tmp_path)
@@ -461,7 +461,10 @@ def test_files_of_gguf_that_lie_are_refused(tmp_path: Path) -> None:
         (good.replace(axes, struct.pack("<IQQ", 2, 3, 1 << 63)), "the shape of 'x' is not a list"),
         (good.replace(axes, struct.pack("<IQQ", 2, 3, 1 << 40)), "'x' ends beyond the end of the file"),
         (good[:-64], "'x' ends beyond the end of the file"),
-        (good.replace(axes + bytes(12), axes + struct.pack("<IQ", 0, 1)) + bytes(64), "'x' begins at 1, not a multiple"),
+        (
+            good.replace(axes + bytes(12), axes + struct.pack("<IQ", 0, 1)) + bytes(64),
+            "'x' begins at 1, not a multiple",
+        ),
         (gguf(kind=2), "rows of 'x' do not divide into blocks of 32"),
         (good.replace(files.text("x"), struct.pack("<Q", 1) + b"\xff"), "a name in its header is not text"),
     ):
@@ -477,7 +480,7 @@ def test_tensors_of_gguf_that_overlap_or_repeat_are_refused(tmp_path: Path) -> N
     refused(good.replace(files.text("y"), files.text("x")), "two tensors have the name 'x'", tmp_path)
 
 
-def test_unknown_blocks_of_gguf_are_an_error_where_they_are_used(tmp_path: Path) -> None:
+def test_unknown_blocks_of_gguf_are_an_error_only_if_used(tmp_path: Path) -> None:
     tensors = {
         "x": GGUFTensor(0, (2, 3), X.tobytes()),
         "y": GGUFTensor(16, (2, 256), bytes(132)),
@@ -592,7 +595,7 @@ def test_every_truncated_file_is_refused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-def test_files_that_are_changed_at_random_are_loaded_or_refused(name: str, tmp_path: Path) -> None:
+def test_randomly_changed_files_are_loaded_or_refused(name: str, tmp_path: Path) -> None:
     outcomes = fuzz(name, 2000, tmp_path)
     assert outcomes.total() == 2000
     assert outcomes["read"] > 10

@@ -1,4 +1,4 @@
-"""Names, layouts, ties and the report of ``load_weights``; an error leaves the model as it was."""
+"""Names, layouts, ties and the report of ``load_weights``; an error leaves the model unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 class Tied(nn.Module):
-    """An embedding whose weight is that of the head as well, as in GPT-2."""
+    """An embedding and a head that share a weight, as in GPT-2."""
 
     def __init__(self) -> None:
         self.embed = nn.Embedding(5, 4)
@@ -50,8 +50,8 @@ class Unchanged:
 # ---- names ----
 
 
-def test_names_decide_and_not_shapes() -> None:
-    """A square matrix is taken as it is, and turned where a rename says so."""
+def test_weights_are_matched_by_name_not_shape() -> None:
+    """A square matrix is transposed only if a rename requests it."""
     x = normal(3, 3)
     for rename, expected in ((None, x), (lambda name: (name, "T"), x.T), (lambda name: (name, (1, 0)), x.T)):
         model = nn.Linear(3, 3, bias=False)
@@ -62,7 +62,7 @@ def test_names_decide_and_not_shapes() -> None:
         load_weights(nn.Linear(2, 3, bias=False), {"weight": normal(2, 3)})
 
 
-def test_axes_are_put_in_order() -> None:
+def test_renames_permute_axes() -> None:
     """Kernels of Flax are (height, width, inputs, outputs)."""
     kernel = normal(5, 4, 3, 2)
     model = nn.Conv2d(3, 2, (5, 4), bias=False)
@@ -70,7 +70,7 @@ def test_axes_are_put_in_order() -> None:
     assert np.array_equal(model.weight.numpy(), kernel.transpose(3, 2, 0, 1))
 
 
-def test_rows_are_put_in_order() -> None:
+def test_renames_reorder_rows() -> None:
     weight, bias, rows = normal(3, 2), normal(3), np.array([2, 0, 1])
     model = nn.Linear(2, 3)
     report = load_weights(model, {"weight": weight, "bias": bias}, rename=lambda name: (name, rows))
@@ -81,7 +81,7 @@ def test_rows_are_put_in_order() -> None:
 
 
 @pytest.mark.parametrize("rows", [[0, 1], [0, 1, 1], [0, 1, 3], [-1, 0, 1], [0, 1, 2, 3]])
-def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
+def test_invalid_rows_are_refused(rows: list[int]) -> None:
     model = nn.Linear(2, 3, bias=False)
     with (
         Unchanged(model),
@@ -91,7 +91,7 @@ def test_rows_that_are_not_there_are_refused(rows: list[int]) -> None:
 
 
 @pytest.mark.parametrize("order", ["T", (0,), (0, 0), (0, 2), (-1, 0), (0, 1, 2)])
-def test_axes_that_are_not_there_are_refused(order: Any) -> None:
+def test_invalid_axes_are_refused(order: Any) -> None:
     model = nn.LayerNorm(3, bias=False)
     with Unchanged(model), pytest.raises(ShapeError, match=r"weight, float32\[3\], has no order of axes|no order"):
         load_weights(
@@ -104,7 +104,7 @@ def test_axes_that_are_not_there_are_refused(order: Any) -> None:
     [3, ("weight",), ("weight", "t"), ("weight", [1, 0]), (3, "T"), b"weight", ("a", "T", 1), ("weight", np.ones(2)),
      ("weight", np.array([[0], [1]]))],
 )  # fmt: skip
-def test_other_answers_of_a_rename_are_refused(answer: Any) -> None:
+def test_invalid_results_of_a_rename_are_refused(answer: Any) -> None:
     with pytest.raises(ArgumentError, match=r"rename\('weight'\) returns a path, a path with 'T', a tuple of axes"):
         load_weights(nn.Linear(2, 2, bias=False), {"weight": normal(2, 2)}, rename=lambda name: answer)
 
@@ -167,7 +167,7 @@ def test_without_strict_names_may_differ() -> None:
         load_weights(model, {"0.weight": normal(2)}, strict=False)
 
 
-def test_what_a_state_may_lack_is_not_missing() -> None:
+def test_optional_entries_are_not_missing() -> None:
     model = nn.BatchNorm1d(2)
     state = {name: normal(2) for name in ("weight", "bias", "running_mean", "running_var")}
     assert load_weights(model, state).missing == ()
@@ -195,7 +195,7 @@ def test_different_values_of_a_tied_parameter_are_refused() -> None:
     )
 
 
-def test_one_tensor_in_two_places_is_not_tied() -> None:
+def test_one_tensor_given_twice_is_not_tied() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             self.a, self.b, self.m, self.n = bb.zeros(2), bb.zeros(2), bb.asarray([0]), bb.asarray([0])
@@ -233,7 +233,7 @@ def test_packed_weights_are_split() -> None:
         load_weights(model, both)
 
 
-def test_frozen_parameters_stay_frozen_and_modes_stay() -> None:
+def test_frozen_parameters_and_modes_are_kept() -> None:
     model: Any = nn.Sequential(nn.Linear(2, 2, bias=False)).freeze().eval()
     load_weights(model, {"0.weight": normal(2, 2)})
     assert not model[0].weight.is_require_grad
@@ -271,7 +271,7 @@ def test_the_report_prints_as_a_table() -> None:
     )
 
 
-# ---- what is not a source, no model, no array ----
+# ---- invalid sources, models and arrays ----
 
 
 def test_other_sources_and_models_are_refused(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_other_sources_and_models_are_refused(tmp_path: Path) -> None:
 
 
 class Failing:
-    """An array of a library that fails when it is read."""
+    """An array whose conversion to NumPy fails."""
 
     shape, dtype = (2,), np.dtype("float32")
 
@@ -333,12 +333,12 @@ def test_errors_name_the_shard(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda m: m.freeze(), lambda m: m.astype("float64")])
-def test_other_models_are_loaded_as_they_are(change: Callable[[Any], Any]) -> None:
+def test_loading_keeps_dtype_and_frozen_parameters(change: Callable[[Any], Any]) -> None:
     model = change(nn.Linear(2, 2, bias=False))
     before = model.weight
     load_weights(model, {"weight": normal(2, 2)})
     assert (model.weight.dtype, model.weight.is_require_grad) == (before.dtype, before.is_require_grad)
 
 
-def test_an_error_of_loading_is_one_of_ours() -> None:
+def test_errors_of_loading_are_backburn_errors() -> None:
     assert issubclass(ShapeError, BackburnError)

@@ -1,4 +1,4 @@
-"""Quantized weights of files in quantized layers: the very bits, on a model that never had floats."""
+"""Quantized weights of files in quantized layers: identical values, in a model that never had floats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTPUTS, INPUTS = 24, 64
 
 
 class Model(nn.Module):
-    """Layers that are quantized in the files, an embedding that is tied to one of them, and a norm."""
+    """Layers that are quantized in the files, an embedding and a norm."""
 
     def __init__(self) -> None:
         self.embedding = nn.Embedding(24, 64)
@@ -51,7 +51,7 @@ def on_null() -> Model:
 
 
 def q8_0(shape: tuple[int, ...], steps: Any = None) -> tuple[bytes, np.ndarray]:
-    """Blocks of Q8_0, and the values that they stand for."""
+    """Blocks of Q8_0, and their values."""
     count = int(np.prod(shape)) // 32
     d = np.abs(RNG.standard_normal(count)).astype(np.float16) if steps is None else np.asarray(steps, np.float16)
     q = RNG.integers(-127, 128, (count, 32)).astype(np.int8)
@@ -61,7 +61,7 @@ def q8_0(shape: tuple[int, ...], steps: Any = None) -> tuple[bytes, np.ndarray]:
 
 
 def q4_0(shape: tuple[int, ...], steps: Any = None) -> tuple[bytes, np.ndarray]:
-    """Blocks of Q4_0, whose steps have any sign, and the values that they stand for."""
+    """Blocks of Q4_0, with scales of either sign, and their values."""
     count = int(np.prod(shape)) // 32
     d = RNG.standard_normal(count).astype(np.float16) if steps is None else np.asarray(steps, np.float16)
     q = RNG.integers(-8, 8, (count, 32))
@@ -73,7 +73,7 @@ def q4_0(shape: tuple[int, ...], steps: Any = None) -> tuple[bytes, np.ndarray]:
 
 
 def gguf(tmp_path: Path, kinds: tuple[str, str], **more: Any) -> tuple[Path, dict[str, np.ndarray]]:
-    """A file of the model's tensors, and their values."""
+    """A file with the model's tensors, and their values."""
     numbers = {"Q4_0": (2, q4_0), "Q8_0": (8, q8_0)}
     expected = floats()
     tensors = {name: GGUFTensor(0, x.shape, x.tobytes()) for name, x in expected.items()}
@@ -85,7 +85,7 @@ def gguf(tmp_path: Path, kinds: tuple[str, str], **more: Any) -> tuple[Path, dic
 
 
 @pytest.mark.parametrize("build", [on_null, Model])
-def test_blocks_of_gguf_are_schemes(build: Callable[[], Model], tmp_path: Path) -> None:
+def test_blocks_of_gguf_become_quantized_layers(build: Callable[[], Model], tmp_path: Path) -> None:
     path, expected = gguf(tmp_path, ("Q4_0", "Q8_0"))
     model = build()
     report = load_weights(model, path, quantized=True, backend="autodiff(numpy)")
@@ -122,8 +122,8 @@ def test_blocks_agree_with_another_reader(kind: str, tmp_path: Path) -> None:
     assert np.array_equal(model.state_dict()["0.weight"].dequantize().numpy(), expected)
 
 
-def test_steps_that_are_no_positive_numbers(tmp_path: Path) -> None:
-    """Q8_0 with a step of 0 has zeros, with one below 0 the negative values; Q4_0 keeps them as they are."""
+def test_nonpositive_scales(tmp_path: Path) -> None:
+    """A Q8_0 scale of 0 gives zeros, and a negative one negates the values; Q4_0 keeps its scales."""
     steps = np.ones(48, np.float16)
     steps[:4] = 0.0, -0.5, -0.0, 2.0**-24
     path, expected = gguf(tmp_path, ("Q4_0", "Q8_0"), **{"layers.0.weight": steps, "layers.1.weight": steps})
@@ -137,7 +137,7 @@ def test_steps_that_are_no_positive_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("Q4_0", np.nan), ("Q8_0", np.inf)])
-def test_steps_that_are_no_numbers(kind: str, steps: float, tmp_path: Path) -> None:
+def test_nonfinite_scales_are_refused(kind: str, steps: float, tmp_path: Path) -> None:
     path, _ = gguf(tmp_path, (kind, kind), **{"layers.1.weight": np.full(48, steps)})
     model = Model()
     before = [*model.layers, *model.state_dict().values()]
@@ -148,7 +148,7 @@ def test_steps_that_are_no_numbers(kind: str, steps: float, tmp_path: Path) -> N
     load_weights(model, path)
 
 
-def test_a_value_that_no_symmetric_scheme_has(tmp_path: Path) -> None:
+def test_values_outside_the_symmetric_scheme_are_refused(tmp_path: Path) -> None:
     raw = bytearray(q8_0((24, 64))[0])
     raw[34 + 2] = 0x80
     (tmp_path / "x").write_bytes(files.gguf_bytes({"0.weight": GGUFTensor(8, (24, 64), bytes(raw))}))
@@ -185,7 +185,7 @@ def test_tied_weights_stay_floats(tmp_path: Path) -> None:
     assert model.both[0] is model.both[1]
 
 
-def test_turned_weights_become_floats(tmp_path: Path) -> None:
+def test_transposed_weights_become_floats(tmp_path: Path) -> None:
     raw, values = q4_0((24, 64))
     (tmp_path / "x").write_bytes(files.gguf_bytes({"w": GGUFTensor(2, (24, 64), raw)}))
     model = nn.Sequential(nn.Linear(24, 64, bias=False))
@@ -194,7 +194,7 @@ def test_turned_weights_become_floats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "made"), [(2, q4_0), (8, q8_0)])
-def test_rows_in_another_order_keep_their_scheme(kind: int, made: Callable[..., Any], tmp_path: Path) -> None:
+def test_reordered_rows_stay_quantized(kind: int, made: Callable[..., Any], tmp_path: Path) -> None:
     raw, values = made((24, 64))
     (tmp_path / "x").write_bytes(files.gguf_bytes({"w": GGUFTensor(kind, (24, 64), raw)}))
     model, rows = nn.Sequential(nn.Linear(64, 24, bias=False)), RNG.permutation(24)
@@ -207,7 +207,7 @@ def test_rows_in_another_order_keep_their_scheme(kind: int, made: Callable[..., 
 
 
 def packed(numbers: np.ndarray, bits: int, order: tuple[int, ...] | None = None) -> np.ndarray:
-    """Numbers (rows, columns) along the columns in 32-bit words; ``order`` says whose bits are the lowest."""
+    """Pack numbers (rows, columns) along the columns into 32-bit words, from the lowest bits up, or in ``order``."""
     each = 32 // bits
     order = tuple(range(each)) if order is None else order
     words = np.zeros((numbers.shape[0], numbers.shape[1] // each), np.int64)
@@ -218,7 +218,7 @@ def packed(numbers: np.ndarray, bits: int, order: tuple[int, ...] | None = None)
 
 
 def arrays_of(method: str, bits: int, groups: int, inputs: int, v2: bool = False) -> tuple[dict[str, Any], Any]:
-    """The arrays of a layer as a library packs them, and the values that they stand for, (inputs, outputs)."""
+    """The packed arrays of a layer as a library writes them, and their values (inputs, outputs)."""
     q = RNG.integers(0, 1 << bits, (inputs, OUTPUTS * 2))
     zeros = RNG.integers(0 if method == "AWQ" or v2 else 1, 1 << bits, (groups, OUTPUTS * 2))
     scales = np.abs(RNG.standard_normal((groups, OUTPUTS * 2)) + 0.01).astype(np.float16)
@@ -253,7 +253,7 @@ CASES = [("AWQ", 4, 2, 256), ("GPTQ", 4, 2, 256), ("GPTQ", 8, 3, 96), ("GPTQ", 2
 
 @pytest.mark.parametrize(("method", "bits", "groups", "inputs"), CASES)
 @pytest.mark.parametrize("quantized", [True, False])
-def test_packed_weights_are_schemes(
+def test_packed_weights_become_quantized_layers(
     method: str, bits: int, groups: int, inputs: int, quantized: bool, tmp_path: Path
 ) -> None:
     arrays, values = arrays_of(method, bits, groups, inputs)
@@ -272,7 +272,7 @@ def test_packed_weights_are_schemes(
     np.testing.assert_allclose(model(x).numpy(), x.numpy() @ values + 1, rtol=1e-3, atol=1e-2)
 
 
-def test_zero_points_as_they_are(tmp_path: Path) -> None:
+def test_zero_points_of_gptq_v2(tmp_path: Path) -> None:
     arrays, values = arrays_of("GPTQ", 4, 2, 64, v2=True)
     config = {"quantization_config": {"quant_method": "gptq", "checkpoint_format": "gptq_v2"}}
     path = saved(tmp_path / "m", arrays, config)
@@ -289,8 +289,8 @@ def test_inputs_in_another_order_are_refused(tmp_path: Path) -> None:
             load_weights(layer_on_null(64), saved(tmp_path / "m", arrays), quantized=quantized)
 
 
-def test_a_zero_point_beyond_the_bits(tmp_path: Path) -> None:
-    """A stored 15 is 16, which libraries use so, and which a float layer takes."""
+def test_a_zero_point_beyond_the_stored_bits(tmp_path: Path) -> None:
+    """A stored 15 means 16, as libraries use it; only a float layer can hold it."""
     arrays, _ = arrays_of("GPTQ", 4, 2, 64)
     arrays["qzeros"][0, 0] = -1
     path = saved(tmp_path / "m", arrays)
@@ -319,7 +319,7 @@ def test_a_zero_point_beyond_the_bits(tmp_path: Path) -> None:
         ({"weight": np.zeros((48, 64), np.float32)}, "'0.qweight' and '0.weight' are one weight"),
     ],
 )
-def test_packed_weights_that_fit_nothing(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_inconsistent_packed_weights_are_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     arrays, _ = arrays_of("GPTQ", 4, 2, 64)
     model = nn.Sequential(nn.Linear(64, OUTPUTS * 2))
     before = model[0]
@@ -329,7 +329,7 @@ def test_packed_weights_that_fit_nothing(change: dict[str, Any], words: str, tmp
     assert model[0] is before
 
 
-def test_arrays_of_such_names_may_be_something_else(tmp_path: Path) -> None:
+def test_arrays_with_names_of_packed_weights_may_be_plain(tmp_path: Path) -> None:
     class Own(nn.Module):
         def __init__(self) -> None:
             self.qweight = bb.zeros((2,))
@@ -339,7 +339,7 @@ def test_arrays_of_such_names_may_be_something_else(tmp_path: Path) -> None:
     assert model.qweight.tolist() == [1.0, 1.0]
 
 
-# ---- files of our own ----
+# ---- backburn's files ----
 
 
 class Mixed(nn.Module):
@@ -418,7 +418,7 @@ def test_a_mapping_may_hold_quantized_tensors() -> None:
         ({"scheme": None}, "damaged"),
     ],
 )
-def test_schemes_that_fit_nothing(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_inconsistent_schemes_are_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     values: dict[str, Any] = {"0.weight": np.zeros((4, 32), np.uint8), "0.weight.scale": np.ones((4, 2), np.float16)}
     about = {"scheme": "qint4_full_block32_float16", "shape": [4, 64], **change}
     table = {"format": "backburn weights", "version": 4, "quantized": {"0.weight": about}}
@@ -440,7 +440,7 @@ def test_names_that_collide_with_parts(tmp_path: Path) -> None:
 # ---- backends ----
 
 
-def test_what_the_source_lacks_needs_values(tmp_path: Path) -> None:
+def test_entries_missing_from_the_source_need_values(tmp_path: Path) -> None:
     state = {"weight": np.ones((2, 3), np.float32)}
     with bb.use_backend("null"):
         model = nn.Linear(3, 2)
@@ -454,7 +454,7 @@ def test_what_the_source_lacks_needs_values(tmp_path: Path) -> None:
     assert not other.weight.is_require_grad
 
 
-def test_a_model_that_is_a_layer(tmp_path: Path) -> None:
+def test_a_single_layer_as_the_model_is_refused(tmp_path: Path) -> None:
     state = nn.quantize_model(nn.Sequential(nn.Linear(4, 3, bias=False))).state_dict()
     layer = nn.Linear(4, 3, bias=False)
     with pytest.raises(ArgumentError, match=r"the model is a layer itself; put it into Sequential"):
@@ -472,7 +472,7 @@ def test_an_error_leaves_the_layers(tmp_path: Path) -> None:
 
 
 def test_a_loaded_model_is_quantized_saved_and_loaded(tmp_path: Path) -> None:
-    """By GPTQ; the model that is loaded in the end never had floats."""
+    """Quantized with GPTQ; the model loaded last never had floats."""
     from backburn.quantization import gptq
 
     def build() -> Any:
@@ -518,9 +518,9 @@ else:
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the peak of memory")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peak memory from Linux")
 def test_loading_takes_the_memory_of_the_quantized_model(tmp_path: Path) -> None:
-    """13.5 MiB, of 96 MiB in floats."""
+    """13.5 MiB, instead of 96 MiB in floats."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     for what in ("save", "load"):
         command = [sys.executable, "-c", MEMORY, what, str(tmp_path / "m")]
@@ -528,7 +528,7 @@ def test_loading_takes_the_memory_of_the_quantized_model(tmp_path: Path) -> None
     assert float(done.stdout) < 40
 
 
-def test_steps_in_bfloat16_without_its_package_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_scales_without_ml_dtypes_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_weights(nn.quantize_model(nn.Sequential(nn.Linear(64, 4)), "qint4_full_block32_bfloat16"), tmp_path)
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     model = nn.Sequential(nn.Linear(64, 4))

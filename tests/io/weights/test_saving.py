@@ -1,4 +1,4 @@
-"""``save_weights``: what other libraries read, and ``load_weights`` reads back."""
+"""``save_weights``: files that other libraries and ``load_weights`` read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_models_come_back(size: int | str, tmp_path: Path) -> None:
     assert other.head.weight is other.embed.weight
 
 
-def test_one_file_is_written_where_the_name_says_so(tmp_path: Path) -> None:
+def test_a_file_name_writes_one_file(tmp_path: Path) -> None:
     model, other = Tied(), Tied()
     save_weights(model, tmp_path / "m.safetensors", max_shard_size=1)
     assert [path.name for path in tmp_path.iterdir()] == ["m.safetensors"]
@@ -80,7 +80,7 @@ def test_every_dtype_comes_back(tmp_path: Path) -> None:
     assert_equal(model, other)
 
 
-def test_other_readers_find_the_tensors(tmp_path: Path) -> None:
+def test_safetensors_reads_the_tensors(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     from safetensors import safe_open
     from safetensors.numpy import load_file
@@ -116,7 +116,7 @@ def test_pytorch_loads_what_is_saved(torch: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_mlx_loads_what_is_saved_and_the_other_way_round(dtype: str, tmp_path: Path) -> None:
+def test_mlx_files_are_read_and_written(dtype: str, tmp_path: Path) -> None:
     mx = pytest.importorskip("mlx.core")
     model, other = nn.Linear(4, 3).astype(dtype), nn.Linear(4, 3).astype(dtype)
     save_weights(model, tmp_path / "ours.safetensors")

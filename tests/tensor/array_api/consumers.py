@@ -1,7 +1,6 @@
-"""Functions of SciPy and scikit-learn on our tensors, against the same on NumPy arrays; prints what came of it as JSON.
+"""Compare functions of SciPy and scikit-learn on tensors with the same on NumPy arrays; print the errors as JSON.
 
-Run by ``tests/tensor/test_array_api.py`` in an interpreter of its own, since SciPy reads SCIPY_ARRAY_API when it is
-imported.
+Run by ``tests/tensor/test_array_api.py`` in a separate interpreter, since SciPy reads SCIPY_ARRAY_API on import.
 """
 
 import json
@@ -13,7 +12,7 @@ import backburn as bb
 
 X = np.random.default_rng(0).uniform(0.5, 2.0, (6, 4))
 
-# SciPy: those of the first group are written in the namespace's functions, so that gradients flow.
+# Functions of the groups named GRADIENTS use only the array's namespace, so gradients flow.
 SCIPY_GRADIENTS = {
     "stats.gmean": lambda s, x: s.stats.gmean(x),
     "stats.hmean": lambda s, x: s.stats.hmean(x),
@@ -29,7 +28,7 @@ SCIPY_GRADIENTS = {
     "optimize.rosen": lambda s, x: s.optimize.rosen(x),
 }
 SCIPY = {
-    # NumPy computes their p-values, which a tensor with a gradient refuses.
+    # The first two compute p-values with NumPy, to which a tensor that requires a gradient does not convert.
     "stats.power_divergence": lambda s, x: s.stats.power_divergence(x).statistic,
     "stats.ttest_1samp": lambda s, x: s.stats.ttest_1samp(x, 1.0).statistic,
     "stats.entropy": lambda s, x: s.stats.entropy(x),
@@ -57,12 +56,12 @@ SKLEARN = {
 
 
 def host(value):
-    """A result on the host."""
+    """Return ``value`` as a NumPy array."""
     return value.numpy() if isinstance(value, bb.Tensor) else np.asarray(value)
 
 
 def outcome(module, function, with_gradient):
-    """The largest errors of a function's values, and of its gradient against central differences."""
+    """Return the errors of a function's values, and of its gradient against central differences."""
     x = bb.asarray(X, backend="autodiff(numpy)")
     if with_gradient:
         x = x.require_grad()

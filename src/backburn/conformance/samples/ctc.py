@@ -34,7 +34,7 @@ def ctc(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: 
 def ctc_backward(
     grad: Array, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, blank: int = 0
 ) -> Array:
-    """The reference of ``ctc_backward``: each alignment's share for the classes that it emits."""
+    """The reference of the gradient of ``ctc_loss``: each alignment's share for the classes that it emits."""
     losses = ctc(log_probs, targets, input_lengths, target_lengths, blank)
     out = np.zeros(log_probs.shape)
     for n, (steps, labels) in enumerate(zip(input_lengths, target_lengths, strict=True)):

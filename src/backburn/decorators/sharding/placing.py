@@ -19,7 +19,7 @@ class PlacesShards(Placing):
     wrapped: Any
 
     def place_like(self: Any, x: Any, like: Any) -> Any:
-        """``x`` cut as ``like`` is; whole where ``like`` is in addends."""
+        """``x`` sharded like ``like``; replicated where ``like`` is partial."""
         if placement_of(self, x) == placement_of(self, like):
             return x
         if not self.is_cut(like) or like.axis is None:
@@ -30,7 +30,7 @@ class PlacesShards(Placing):
         return Shards(parts, axis, cuts, like.shape, like.mesh_axis)
 
     def full_like(self: Any, like: Any, value: float, dtype: DType) -> Any:
-        """A constant primitive cut as ``like`` is, without ever allocating the whole."""
+        """A constant sharded like ``like``, without ever allocating the whole."""
         if not self.is_cut(like) or like.axis is None:
             return full_like(self.wrapped, like, value, dtype)
         parts = [full_like(self.wrapped, part, value, dtype) for part in like.parts]

@@ -27,8 +27,6 @@ def gemm(
     *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Any:  # fmt: skip
     """``alpha * x @ y + beta * z``, with either matrix transposed."""
-    from backburn.nn import functional
-
     left = shapes.permute_dims(x, (1, 0)) if transA else x
     if alpha == beta == 1.0 and transB and x.dtype.is_floating and (z is None or z.ndim == 1):
         return functional.linear(left, y, z)

@@ -1,4 +1,4 @@
-"""Kernels compiled for the CPU, once per dtype; or executed as PTX with the option ``--ptx 90``."""
+"""Kernels compiled for the CPU, once per dtype, or as PTX with the option ``--ptx 90``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def folder() -> Path:
-    """The folder that keeps compiled kernels between runs."""
+    """The cache of compiled kernels, kept between runs."""
     if reason := emulated.missing():
         pytest.skip(reason)
     return compiled.folder()
@@ -29,9 +29,9 @@ def folder() -> Path:
 
 @pytest.fixture(scope="session")
 def library(folder: Path) -> Any:
-    """A function from a dtype to the library with all its kernels."""
+    """A function that returns all kernels for a dtype."""
     if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
-        # Workers begin with different dtypes, to divide the compilation among them.
+        # Each worker begins with a different dtype, so that they share the compilation.
         first = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) * len(FLOATS) // workers
         for each in (*FLOATS[first:], *FLOATS[:first]):
             emulated.build(emulated.program(each), folder)
@@ -52,7 +52,7 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def on(request: pytest.FixtureRequest, dtype: str, folder: Path, kernels: dict[Any, Kernel]) -> EmulatedRunner:
-    """A runner with an order of threads that varies between tests: results must not depend on it."""
+    """A runner whose thread order differs from test to test: results must not depend on it."""
     order = zlib.crc32(request.node.nodeid.encode()) % 8
     architecture = request.config.getoption("--ptx", None)
     if architecture is None:

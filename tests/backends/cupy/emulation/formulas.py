@@ -27,7 +27,7 @@ ARRAYS = {
     "binary_cross_entropy_with_logits": ("x", "targets", "positive"),
 }
 
-#: Values of options other than the default alone.
+#: Values of options that are tried instead of the default.
 OPTIONS: dict[str, tuple[Any, ...]] = {"n": (1, 2, 3), "beta": (1.0, 0.5)}
 
 #: Operations that the backend implements with CuPy or CUDA functions.
