@@ -1,4 +1,4 @@
-"""Averages of parameters: the formulas in float64, modes, buffers, recorded steps, resuming, and bad input."""
+"""Averages of parameters: the formulas in float64, modes, buffers, recorded steps, resuming, and invalid input."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_narrow_parameters_are_averaged_in_float32(dtype: str) -> None:
     average = optim.Average(0.999)
     model = {"w": bb.asarray([1.0], dtype=dtype).require_grad()}
     average.update(model)
-    for _ in range(100):  # each by less than a 16-bit float at 1 can tell
+    for _ in range(100):  # each change is below the resolution of 16-bit floats at 1
         average.update({"w": bb.asarray([1.25], dtype=dtype).require_grad()})
     (state,) = (x for x in average.state_dict().values() if not isinstance(x, int))
     assert state.dtype is bb.float32
@@ -69,7 +69,7 @@ def test_narrow_parameters_are_averaged_in_float32(dtype: str) -> None:
 
 
 class Net(nn.Module):
-    """A model with everything that an average has to tell apart."""
+    """A model with parameters, tied ones, buffers and computed tensors."""
 
     def __init__(self) -> None:
         self.layers: Any = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm(6), nn.ReLU(), nn.Dropout(0.1))
@@ -85,12 +85,12 @@ class Net(nn.Module):
 
 def train_one(model: Any, optimizer: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    bb.random.seed(seed)  # of dropout
+    bb.random.seed(seed)  # for dropout
     x, y = bb.asarray(rng.normal(size=(8, 4)).astype("float32")), bb.asarray(rng.integers(0, 3, 8))
     optimizer.step(model, cross_entropy(model(x), y).backward())
 
 
-def test_modes_computed_tensors_and_buffers_do_not_disturb_it() -> None:
+def test_averages_ignore_modes_computed_tensors_and_buffers() -> None:
     model, optimizer, average = Net(), optim.Adam(0.1), optim.Average(0.9)
     expected: dict[str, Any] = {}
     for n in range(4):
@@ -112,7 +112,7 @@ def test_modes_computed_tensors_and_buffers_do_not_disturb_it() -> None:
     assert all((x == own[path]).all() for path, x in model.state_dict().items())
 
 
-def test_float_buffers_are_averaged_if_asked_for_and_integers_never() -> None:
+def test_float_buffers_are_averaged_on_request_and_integers_never() -> None:
     model, optimizer, average = Net(), optim.SGD(0.1), optim.Average(None, use_buffers=True)
     means = []
     for n in range(3):
@@ -140,7 +140,7 @@ def test_frozen_parameters_are_kept_without_a_copy() -> None:
         assert model[1].weight.is_require_grad
 
 
-def test_the_parameters_come_back_after_an_error_and_in_nested_use() -> None:
+def test_parameters_are_restored_after_an_error_and_in_nested_use() -> None:
     first, second = optim.Average(), optim.Average()
     model = {"w": leaf(1.0)}
     first.update(model)
@@ -161,7 +161,7 @@ def test_the_parameters_come_back_after_an_error_and_in_nested_use() -> None:
 
 @pytest.mark.parametrize("options", [{"decay": 0.9}, {"decay": None}, {"decay": 0.9, "warmup": True}])
 @pytest.mark.parametrize("backend", ["autodiff(capture(numpy))", "autodiff(capture(numpy, join=false))"])
-def test_replays_update_it_as_steps_do(backend: str, options: dict[str, Any]) -> None:
+def test_replays_update_an_average_like_plain_steps(backend: str, options: dict[str, Any]) -> None:
     def step(state: Any, x: Any, y: Any) -> Any:
         model, optimizer, average = state
         loss = cross_entropy(model(x), y)
@@ -185,7 +185,7 @@ def test_replays_update_it_as_steps_do(backend: str, options: dict[str, Any]) ->
     assert repr(captured) == "<captured step: replayed>"
     plain, expected = trained(step, "autodiff(numpy)")
     assert average.updates == expected.updates == 6
-    bound = 0.0 if "join=false" in backend else 1e-4  # lists have kernels of their own, for tanh among others
+    bound = 0.0 if "join=false" in backend else 1e-4  # joined programs use other kernels, for example for tanh
     for path, x in expected.state_tensors().items():
         np.testing.assert_allclose(average.state_tensors()[path].numpy(), x.numpy(), bound, bound)
     kept = {path: x.numpy().copy() for path, x in average.state_dict().items() if not isinstance(x, int)}
@@ -211,7 +211,7 @@ def test_a_change_of_options_is_recorded_again() -> None:
     assert values == [0.0, 0.5, 1.25, 2.125, 4.0, 5.0]
 
 
-def test_a_mean_of_state_that_replays_write_over_keeps_its_values() -> None:
+def test_an_average_survives_replays_that_overwrite_the_state() -> None:
     def step(state: Any, x: Any, y: Any) -> Any:
         model, optimizer = state
         optimizer.step(model, cross_entropy(model(x), y).backward())
@@ -229,7 +229,7 @@ def test_a_mean_of_state_that_replays_write_over_keeps_its_values() -> None:
 
 
 @pytest.mark.parametrize("options", [{"decay": 0.9}, {"decay": None, "use_buffers": True}])
-def test_a_resumed_average_has_the_same_bits(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_a_resumed_average_is_bitwise_identical(tmp_path: Path, options: dict[str, Any]) -> None:
     def run(model: Any, optimizer: Any, average: Any, steps: range) -> None:
         for n in steps:
             train_one(model, optimizer, n)

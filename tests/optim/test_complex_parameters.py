@@ -1,4 +1,4 @@
-"""Complex parameters: stepped as two reals by every optimizer, averaged, clipped, saved, and in recorded steps."""
+"""Complex parameters: every optimizer treats them as two reals; averages, clipping, saving, recorded steps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def model_of(values: Any, dtype: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("wide", [True, False])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_complex_parameter_is_stepped_as_two_reals(name: str, wide: bool) -> None:
+def test_a_complex_parameter_is_updated_as_two_reals(name: str, wide: bool) -> None:
     model, parts = model_of(Z, f"complex{64 << wide}"), model_of(PARTS, f"float{32 << wide}")
     ours, theirs = OPTIMIZERS[name](), OPTIMIZERS[name]()
     for step in range(4):
@@ -88,7 +88,7 @@ def test_a_line_search_finds_the_minimum() -> None:
     assert after < 0.02 * before
 
 
-def test_vectors_and_scalars_are_factored_as_their_parts() -> None:
+def test_adafactor_factors_the_real_view() -> None:
     for shape in ((3,), (), (2, 3, 2)):
         values = np.resize(Z, shape)
         model = {"w": bb.asarray(values).require_grad()}

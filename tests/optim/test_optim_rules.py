@@ -1,4 +1,4 @@
-"""All optimizers but SGD and Adam, groups of parameters, schedules: against their formulas and PyTorch."""
+"""Optimizers except SGD and Adam, parameter groups, schedules: against their formulas and PyTorch."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_adagrad_follows_its_formula() -> None:
 
 
 @pytest.mark.parametrize("history", [1, 3])
-def test_lbfgs_steps_by_the_inverse_hessian_of_its_last_moves(history: int) -> None:
+def test_lbfgs_uses_the_inverse_hessian_of_its_last_moves(history: int) -> None:
     """Nocedal and Wright, (7.16) to (7.20), with matrices."""
     at = np.concatenate([X, Y])
     pairs: list[tuple[Array, Array]] = []
@@ -176,7 +176,7 @@ MAKERS: list[Any] = [
 
 @pytest.fixture
 def torch() -> Any:
-    """PyTorch, where NAdam's products of numbers are float64 too."""
+    """PyTorch with float64 as its default dtype, which NAdam uses for products of numbers."""
     module = pytest.importorskip("torch")
     before = module.get_default_dtype()
     module.set_default_dtype(module.float64)
@@ -186,7 +186,7 @@ def torch() -> Any:
 
 @pytest.mark.parametrize(("make", "name", "options"), MAKERS)
 def test_steps_are_those_of_pytorch(torch: Any, make: Any, name: str, options: dict[str, Any]) -> None:
-    """Each of them, from the same start."""
+    """Steps of each optimizer, from the same start."""
     theirs = {"x": torch.tensor(X, requires_grad=True), "y": torch.tensor(Y, requires_grad=True)}
     optimizer = getattr(torch.optim, name)(theirs.values(), **options)
     ours, model = make(), start()
@@ -210,7 +210,7 @@ def test_steps_are_those_of_pytorch(torch: Any, make: Any, name: str, options: d
 def test_steps_of_many_elements_are_those_of_pytorch(
     torch: Any, make: Any, name: str, options: dict[str, Any], dtype: str, tolerance: float
 ) -> None:
-    """Which some backends compute in one pass."""
+    """Backends may compute steps of many elements in one pass."""
     generator = np.random.default_rng(1)
     first = generator.normal(size=(70, 200)).astype(dtype)
     theirs = torch.tensor(first.astype("float64"), requires_grad=True)
@@ -229,7 +229,7 @@ def test_steps_of_many_elements_are_those_of_pytorch(
 @pytest.mark.parametrize("shape", [(), (1,), (3, 4), (5, 3, 4), (2, 1, 3, 3)])
 @pytest.mark.parametrize("scale", [1.0, 1e-9])
 def test_adafactor_is_that_of_pytorch_for_any_number_of_axes(torch: Any, shape: Any, scale: float) -> None:
-    """Steps use the epsilon of the dtype, also where squares of gradients are below it."""
+    """The default epsilon comes from the dtype, also where squared gradients are below it."""
     generator = np.random.default_rng(4)
     first = generator.normal(size=shape)
     theirs, model = torch.tensor(first, requires_grad=True), {"x": bb.asarray(first).require_grad()}
@@ -251,7 +251,7 @@ def test_adafactor_is_that_of_pytorch_for_any_number_of_axes(torch: Any, shape: 
 def test_muon_is_that_of_pytorch(
     torch: Any, shape: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which would round the matrices to bfloat16."""
+    """PyTorch would round the matrices to bfloat16, which the patch prevents."""
     monkeypatch.setattr(torch.Tensor, "bfloat16", lambda x: x.clone())
     generator = np.random.default_rng(4)
     first = generator.normal(size=shape)
@@ -266,7 +266,7 @@ def test_muon_is_that_of_pytorch(
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("float16", 5e-3)])
-def test_muon_moves_along_all_singular_vectors_alike(dtype: str, tolerance: float) -> None:
+def test_muon_equalizes_singular_values(dtype: str, tolerance: float) -> None:
     """Singular values of the gradient, from 1 to 200, become nearly equal."""
     u, _, v = np.linalg.svd(np.random.default_rng(4).normal(size=(8, 20)), full_matrices=False)
     slope = ((u * np.geomspace(200.0, 1.0, 8)) @ v).astype(dtype)
@@ -279,7 +279,7 @@ def test_muon_moves_along_all_singular_vectors_alike(dtype: str, tolerance: floa
     np.testing.assert_allclose(parts - np.diag(np.diag(parts)), 0.0, atol=tolerance)
 
 
-def test_muon_is_for_matrices() -> None:
+def test_muon_needs_matrices() -> None:
     model: Any = nn.Linear(3, 2)
     before = model.bias, model.weight
     slopes = model(bb.ones((1, 3))).sum().backward()
@@ -309,7 +309,7 @@ def test_groups_of_parameters_are_those_of_pytorch(torch: Any, name: str) -> Non
         optimizer.zero_grad()
         loss(theirs, torch.tensor(A), torch.tensor(B)).backward()
         named = optim.named_gradients(model, loss(model, bb.asarray(A), bb.asarray(B)).backward())
-        if step == 3:  # one is behind from here on
+        if step == 3:  # from here on one parameter is a step behind
             theirs["y"].grad = None
             del named["y"]
         optimizer.step()
@@ -319,7 +319,7 @@ def test_groups_of_parameters_are_those_of_pytorch(torch: Any, name: str) -> Non
 
 
 def lion(x: Array, g: Array, state: Any, lr: float, beta1: float, beta2: float, decay: float) -> Array:
-    """The program of the paper, line by line."""
+    """One step of the program in the paper."""
     update = np.sign(beta1 * state["m"] + (1 - beta1) * g)
     state["m"] = beta2 * state["m"] + (1 - beta2) * g
     return x - lr * (update + decay * x)
@@ -335,7 +335,7 @@ def test_lion_follows_its_program(decay: float, shape: Any, dtype: str, toleranc
     ours, model = Lion(rate, (0.5, 0.75), decay), {"x": bb.asarray(expected.astype(dtype)).require_grad()}
     for step in range(8):
         slope = generator.normal(size=shape).astype(dtype)
-        slope[0, 0] = 0.0  # whose sign is 0
+        slope[0, 0] = 0.0  # its sign is 0
         expected = lion(expected, slope, state, rate(step), 0.5, 0.75, decay)
         ours.step(model, {"x": bb.asarray(slope)})
         np.testing.assert_allclose(model["x"].numpy(), expected, rtol=tolerance, atol=tolerance)
@@ -376,7 +376,7 @@ ADAN = pytest.param(lambda: optim.Adan(0.01, weight_decay=0.1), "Adan", {}, id="
 
 
 @pytest.mark.parametrize(("make", "name", "options"), [*MAKERS, LION, ADAN])
-def test_saved_states_and_copies_go_on(make: Any, name: str, options: dict[str, Any]) -> None:
+def test_training_continues_from_saved_states_and_copies(make: Any, name: str, options: dict[str, Any]) -> None:
     def go(optimizer: Any, model: Any) -> None:
         for _ in range(3):
             optimizer.step(model, loss(model, bb.asarray(A), bb.asarray(B)).backward())
@@ -394,8 +394,8 @@ def test_saved_states_and_copies_go_on(make: Any, name: str, options: dict[str, 
     assert repr(first).startswith(f"{name}(lr=")
 
 
-def test_the_largest_second_moment_stays() -> None:
-    """After one large gradient the steps stay small, where those of plain Adam grow again."""
+def test_amsgrad_keeps_the_largest_second_moment() -> None:
+    """After one large gradient steps stay small, while those of plain Adam grow again."""
     moved = {}
     for peaks in (False, True):
         optimizer, model = Adam(0.1, (0.0, 0.5), amsgrad=peaks), {"x": bb.asarray([0.0]).require_grad()}
@@ -411,8 +411,8 @@ def test_the_largest_second_moment_stays() -> None:
     assert half["x"].tolist() == [0.5]
 
 
-def test_cautious_decay_leaves_out_what_the_update_moves_away_from_zero() -> None:
-    """The first moment with one decay rate has the sign of the gradient at the first step."""
+def test_cautious_decay_skips_elements_that_the_update_moves_away_from_zero() -> None:
+    """At the first step the update has the sign of the gradient."""
     values, g = [2.0, -2.0, 2.0, -2.0, 0.0], [1.0, 1.0, -1.0, -1.0, 1.0]
     for dtype in ("float32", "float16"):
         model = {"x": bb.asarray(values, dtype=dtype).require_grad()}
@@ -426,8 +426,8 @@ def test_cautious_decay_leaves_out_what_the_update_moves_away_from_zero() -> Non
         optimizer.cautious = 1  # type: ignore[assignment]
 
 
-def test_lbfgs_leaves_out_moves_without_curvature() -> None:
-    """Along a straight line the gradient does not change; where it is 0, nothing moves."""
+def test_lbfgs_skips_moves_without_curvature() -> None:
+    """The gradient of a linear function does not change; a zero gradient moves nothing."""
     for scale, expected in ((1.0, -4.0), (0.0, 0.0)):
         model = {"x": bb.zeros((4,), dtype="float64").require_grad()}
         optimizer = LBFGS()
@@ -436,8 +436,8 @@ def test_lbfgs_leaves_out_moves_without_curvature() -> None:
         assert model["x"].sum().item() == pytest.approx(expected)
 
 
-def test_lbfgs_rounds_alike_however_gradients_lie_in_memory() -> None:
-    """So that a run that goes on from a file, which has one order, has the numbers of one that was not interrupted."""
+def test_lbfgs_is_bitwise_identical_for_any_layout_of_gradients() -> None:
+    """A resumed run, whose state is contiguous, must equal an uninterrupted one."""
     generator, found = np.random.default_rng(0), []
     slopes = [generator.normal(size=(40, 30)).astype("float32") for _ in range(4)]
     for transposed in (False, True):
@@ -455,8 +455,8 @@ def rosenbrock(model: Any) -> Any:
 
 
 @pytest.mark.parametrize(("dtype", "least"), [("float64", 1e-18), ("float32", 1e-8)])
-def test_lbfgs_by_a_function_finds_the_minimum(dtype: str, least: float) -> None:
-    """Each step falls as the conditions of Wolfe say, from the classical start in a curved valley."""
+def test_lbfgs_with_a_function_finds_the_minimum(dtype: str, least: float) -> None:
+    """Each step satisfies the Wolfe conditions, from the classical start in a curved valley."""
     model, optimizer = {"x": bb.asarray([-1.2, 1.0, -1.2, 1.0], dtype=dtype).require_grad()}, LBFGS()
     for _ in range(80):
         before, value = model["x"].numpy(), rosenbrock(model).item()
@@ -472,7 +472,7 @@ def test_lbfgs_by_a_function_finds_the_minimum(dtype: str, least: float) -> None
 
 
 def test_lbfgs_takes_several_steps_at_once() -> None:
-    """Steps in one call equal steps one by one, without computing the loss again where each begins."""
+    """Steps in one call equal single steps, without recomputing the loss at the start of each."""
     start = [-1.2, 1.0, -1.2, 1.0]
     models = [{"x": bb.asarray(start, dtype="float64").require_grad()} for _ in range(2)]
     optimizers = LBFGS(history_size=3), LBFGS(history_size=3)
@@ -503,8 +503,8 @@ def test_lbfgs_takes_several_steps_at_once() -> None:
         optimizers[1].step(models[1], rosenbrock, steps=0)
 
 
-def test_lbfgs_is_as_before_when_a_function_fails_along_the_line() -> None:
-    """Also what it remembers, so that the next step is the one that it would have been."""
+def test_lbfgs_is_unchanged_if_a_function_raises_in_the_line_search() -> None:
+    """Its history is unchanged too, so the next step is as if nothing had failed."""
     models = [{"x": bb.asarray([-1.2, 1.0, -1.2, 1.0], dtype="float64").require_grad()} for _ in range(2)]
     first, second = LBFGS(history_size=3), LBFGS(history_size=3)
     for count in range(12):
@@ -530,8 +530,8 @@ def test_lbfgs_is_as_before_when_a_function_fails_along_the_line() -> None:
         np.testing.assert_array_equal(np.asarray(value), np.asarray(states[1][path]))
 
 
-def test_lbfgs_stays_where_a_function_does_not_fall() -> None:
-    """A function with a wrong gradient, or one that fails; the next step begins anew."""
+def test_lbfgs_does_not_move_if_a_function_does_not_decrease() -> None:
+    """A function with a wrong gradient, or one that raises; the next step starts from scratch."""
     model, optimizer = {"x": bb.asarray([1.0, 2.0]).require_grad()}, LBFGS()
     rises = bb.custom_vjp(lambda x: (x * x).sum())
     rises.define(lambda x: ((x * x).sum(), x), lambda x, g: (-2.0 * x * g,))
@@ -638,8 +638,8 @@ def test_groups_step_as_their_optimizers_alone_would() -> None:
     assert repr(whole).startswith("Groups({'0': AdamW(")
 
 
-def test_groups_walk_over_a_model_once() -> None:
-    """Though each of them changes it; and again after another has, or when there are other patterns."""
+def test_groups_traverse_a_model_once() -> None:
+    """One walk serves all groups; another follows after outside changes or new patterns."""
     model, groups = start(), Groups({"x": SGD(0.1), "y": SGD(0.2)})
     walked: list[Any] = []
     for changes in range(4):
@@ -660,7 +660,7 @@ def test_groups_walk_over_a_model_once() -> None:
         np.testing.assert_array_equal(model[path].numpy(), x.numpy())
 
 
-def test_groups_are_saved_and_go_on() -> None:
+def test_groups_resume_from_a_saved_state() -> None:
     x = bb.random.normal((8, 3))
     make = lambda: Groups({"*.bias": SGD(0.1, 0.9), "*": AdamW(0.1)})
     model, first = network(), make()
@@ -676,7 +676,7 @@ def test_groups_are_saved_and_go_on() -> None:
         first.load_state_dict({"2.steps": 1})
 
 
-def test_groups_name_a_parameter_that_is_in_none() -> None:
+def test_groups_name_a_parameter_without_a_group() -> None:
     model = network()
     optimizer = Groups({"*.weight": SGD(0.1)})
     with pytest.raises(ArgumentError, match=r"""step: no pattern matches the parameter '0.bias': '\*.weight'. "\*" """):
@@ -730,7 +730,7 @@ def test_schedules_are_those_of_pytorch() -> None:
             scheduler.step()
 
 
-#: A count that no float holds, so that its powers are errors of Python.
+#: A count beyond the range of floats, for which ``**`` raises OverflowError.
 HUGE = {"best": None, "failures": 0, "waits": 0, "reductions": 10**400}
 
 
@@ -741,7 +741,7 @@ HUGE = {"best": None, "failures": 0, "waits": 0, "reductions": 10**400}
 def test_a_plateau_is_that_of_pytorch(
     mode: str, threshold_mode: str, patience: int, cooldown: int, end: float, threshold: float
 ) -> None:
-    """Metrics are above 0: of negative ones PyTorch takes the threshold to the other side."""
+    """Metrics are above 0: for negative ones PyTorch applies the threshold in the wrong direction."""
     torch = pytest.importorskip("torch")
     generator = np.random.default_rng(0)
     metrics = generator.uniform(1.0, 3.0, 60) / (1 + np.arange(60) / 10)
@@ -765,7 +765,7 @@ def test_a_plateau_is_that_of_pytorch(
     assert reductions == ours.reductions > 2
 
 
-def test_a_plateau_of_negative_metrics_waits_for_less_and_lies_over_other_schedules() -> None:
+def test_a_plateau_of_negative_metrics_over_another_schedule() -> None:
     rate = schedules.ReduceOnPlateau(schedules.Warmup(4, 1.0), factor=0.5, patience=0, threshold=0.1, min_lr=0.5)
     assert [rate.observe(x) for x in (-1.0, -1.05, -1.2)] == [False, True, False]
     assert [rate(n) for n in (0, 1, 3, 9)] == [0.25, 0.5, 0.5, 0.5]
@@ -787,8 +787,8 @@ def test_one_cycle_rises_and_falls() -> None:
     assert schedules.OneCycle(2.0, 10, pct_start=0.0)(0) == 2.0
 
 
-def test_schedules_keep_numbers_of_python() -> None:
-    """Whatever kind they are given: a rate of float32 would round those of all steps."""
+def test_schedules_store_python_numbers() -> None:
+    """Whatever their types: a float32 rate would round the rates of all steps."""
     given: Any = schedules
     for made, plain in [
         (given.Cosine(np.float32(0.5), np.array(10)), schedules.Cosine(0.5, 10)),
@@ -804,7 +804,7 @@ def test_schedules_keep_numbers_of_python() -> None:
 
 
 @pytest.mark.parametrize("rate", [schedules.Exponential(1e-3, 1.1), schedules.Step(1e-3, 1, 10.0)])
-def test_a_rate_that_grows_beyond_floats_is_refused(rate: Any) -> None:
+def test_a_rate_that_overflows_is_refused(rate: Any) -> None:
     assert rate(10_000) == np.inf
     model = {"w": bb.asarray([1.0]).require_grad()}
     optimizer = SGD(rate)
@@ -813,7 +813,7 @@ def test_a_rate_that_grows_beyond_floats_is_refused(rate: Any) -> None:
         optimizer.step(model, (model["w"] * 1.0).sum().backward())
 
 
-def test_schedules_are_values_that_optimizers_keep() -> None:
+def test_schedules_compare_by_value_and_are_pickled_with_optimizers() -> None:
     rate = schedules.Warmup(2, schedules.Cosine(0.4, 10))
     assert pickle.loads(pickle.dumps(rate)) == rate
     assert schedules.Warmup(2, 0.4)(7) == 0.4
@@ -837,7 +837,7 @@ def test_clipped_values() -> None:
 
 
 def test_the_rate_of_adagrad_falls_with_the_steps_of_a_parameter() -> None:
-    """One without a gradient at first begins with the whole rate, as in PyTorch."""
+    """A parameter without a gradient at first starts with the full rate, as in PyTorch."""
     options: Any = {"lr": 0.5, "lr_decay": 0.5}
     late, first = {"a": bb.asarray([1.0]).require_grad(), "b": bb.asarray([1.0]).require_grad()}, bb.asarray([2.0])
     optimizer = optim.Adagrad(**options)
@@ -848,7 +848,7 @@ def test_the_rate_of_adagrad_falls_with_the_steps_of_a_parameter() -> None:
     assert late["a"].item() == pytest.approx(0.5 - 0.5 / 1.5 / 2**0.5)
 
 
-def test_a_warm_up_of_no_steps_begins_at_once() -> None:
+def test_a_warmup_of_no_steps() -> None:
     assert [schedules.Warmup(0, 0.5)(n) for n in (0, 1, 9)] == [0.5, 0.5, 0.5]
     after = schedules.Cosine(1.0, 10)
     assert [schedules.Warmup(0, after)(n) for n in range(12)] == [after(n) for n in range(12)]

@@ -1,4 +1,4 @@
-"""Optimizers: the formulas in float64, state by path, tied and frozen parameters, and bad input."""
+"""Optimizers: the formulas in float64, state by path, tied and frozen parameters, and invalid input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def model_of(*shapes: tuple[int, ...], dtype: str = "float64") -> dict[str, Any]
 
 
 def quadratic(model: Any) -> Any:
-    """Gradients of ``sum(scale * x**2) / 2``, another scale for each parameter."""
+    """Gradients of ``sum(scale * x**2) / 2``, with a different scale for each parameter."""
     total = None
     for i, x in enumerate(model.values()):
         part = (x * x * (0.5 * (i + 1))).sum()
@@ -91,7 +91,7 @@ def test_steps_follow_the_formulas(make: Callable[[], Any], options: dict[str, A
 
 
 @pytest.mark.parametrize(("make", "options"), CASES)
-def test_a_plain_backend_takes_gradients_by_path(make: Callable[[], Any], options: dict[str, Any]) -> None:
+def test_gradients_by_path_on_a_plain_backend(make: Callable[[], Any], options: dict[str, Any]) -> None:
     model, plain = model_of((3,)), {"p0": leaf(values(model_of((3,)))[0], backend="numpy")}
     first, second = make(), make()
     for _ in range(3):
@@ -104,8 +104,8 @@ def test_a_plain_backend_takes_gradients_by_path(make: Callable[[], Any], option
 
 @pytest.mark.parametrize("name", ["sgd_step", "adam_step"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_fused_step_is_the_default_body(name: str, dtype: str) -> None:
-    """Over several blocks, in threads and not, for other layouts, with donated memory and without."""
+def test_the_fused_step_equals_the_default_body(name: str, dtype: str) -> None:
+    """Over several blocks, with and without threads, for other layouts, with and without donated memory."""
     operation = OPERATIONS[name]
     generator = np.random.default_rng(0)
     tensors = [generator.normal(size=(3, 40_000)).astype(dtype) for _ in operation.operands]
@@ -131,15 +131,15 @@ def test_the_fused_step_is_the_default_body(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("donate", [False, True])
-def test_a_step_of_many_tensors_is_that_of_each(dtype: str, donate: bool) -> None:
-    """Bit for bit, for tensors of every size and layout."""
+def test_a_step_of_many_tensors_equals_single_steps(dtype: str, donate: bool) -> None:
+    """Bitwise equal, for tensors of every size and layout."""
     generator = np.random.default_rng(0)
     shapes = [(), (1,), (0, 3), (7,), (5, 9), (300, 200), (64, 33)]
     lists: list[list[Any]]
     lists = [[np.asarray(generator.normal(size=s)).astype(dtype) for s in shapes] for _ in range(4)]
     params, grads, ms, vs = *lists[:3], list(map(np.abs, lists[3]))
     grads[4], ms[6] = np.asfortranarray(grads[4]), np.asfortranarray(ms[6])
-    vs[0] = vs[0][()]  # a scalar of NumPy's, which is not an array
+    vs[0] = vs[0][()]  # a NumPy scalar, not an array
     options: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.3, "step": 3}
     each: Any = zip(params, grads, ms, vs, strict=True)
     alone = [NUMPY.adam_step(p.copy(), g, m.copy(), v.copy(), **options) for p, g, m, v in each]
@@ -156,7 +156,7 @@ def test_a_step_of_many_tensors_is_that_of_each(dtype: str, donate: bool) -> Non
 
 
 @pytest.mark.parametrize("name", ["sgd_step", "adam_step"])
-def test_the_fused_step_refuses_what_does_not_fit(name: str) -> None:
+def test_the_fused_step_refuses_mismatched_operands(name: str) -> None:
     step = getattr(NUMPY, name)
     count = len(OPERATIONS[name].operands)
     with pytest.raises(ShapeError):
@@ -169,7 +169,7 @@ def test_the_fused_step_refuses_what_does_not_fit(name: str) -> None:
 
 
 def test_tied_weights_stay_tied() -> None:
-    """An embedding that is also the output layer: one parameter, one gradient, one new tensor in both places."""
+    """An embedding that is also the output layer has one gradient, and both places get the same new tensor."""
     w = leaf([[0.5, -0.25], [1.0, 2.0]])
     model: dict[str, Any] = {"embed": {"weight": w}, "head": [w], "bias": leaf([0.0, 0.0])}
     alone: dict[str, Any] = {"w": leaf(w.numpy()), "bias": leaf([0.0, 0.0])}
@@ -214,7 +214,7 @@ def test_frozen_parameters_and_parameters_without_gradient_are_left_alone() -> N
     assert optimizer.steps == 2
 
 
-def test_a_changed_model_is_walked_over_again() -> None:
+def test_a_changed_model_is_traversed_again() -> None:
     model: dict[str, Any] = model_of((2,))
     optimizer = SGD(0.1, 0.9)
     optimizer.step(model, quadratic(model))
@@ -228,7 +228,7 @@ def test_a_changed_model_is_walked_over_again() -> None:
 
 
 @pytest.mark.parametrize(("make", "options"), CASES)
-def test_continuing_from_a_saved_state_is_the_same_as_going_on(make: Callable[[], Any], options: Any) -> None:
+def test_resuming_from_a_saved_state_equals_continuing(make: Callable[[], Any], options: Any) -> None:
     model, optimizer = model_of((3, 2), (4,)), make()
     for _ in range(3):
         optimizer.step(model, quadratic(model))
@@ -243,12 +243,12 @@ def test_continuing_from_a_saved_state_is_the_same_as_going_on(make: Callable[[]
     for a, b in zip(values(model), values(other), strict=True):
         np.testing.assert_array_equal(a, b)
     assert resumed.steps == 6
-    for key, value in kept.items():  # the snapshot has not been used up by the steps that followed
+    for key, value in kept.items():  # later steps did not use up the snapshot
         np.testing.assert_array_equal(saved[key].numpy(), value)
         np.testing.assert_array_equal(copied[key].numpy(), value)
 
 
-def test_a_snapshot_outlives_steps_that_skip_a_parameter() -> None:
+def test_a_saved_state_is_not_changed_by_steps_that_skip_a_parameter() -> None:
     model, optimizer = model_of((3,), (3,)), Adam(0.1)
     optimizer.step(model, quadratic(model))
     saved: dict[str, Any] = optimizer.state_dict()
@@ -269,8 +269,8 @@ def test_the_state_follows_the_model_to_another_backend() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_small_gradients_of_narrow_floats_count(dtype: str) -> None:
-    """The square of a float16 gradient of 1e-4 is not a float16: it is taken in float32."""
+def test_small_gradients_of_narrow_floats_are_not_lost(dtype: str) -> None:
+    """The square of a float16 gradient of 1e-4 underflows, so it is computed in float32."""
     model = {"w": leaf([1.0], dtype)}
     optimizer = Adam(0.125)
     optimizer.step(model, {"w": leaf([1e-4], dtype, "numpy")})
@@ -281,7 +281,7 @@ def test_small_gradients_of_narrow_floats_count(dtype: str) -> None:
 
 @pytest.mark.parametrize("make", [lambda: SGD(0.1, 0.9), lambda: Adam(0.1)])
 def test_parameters_are_updated_together_as_they_would_be_alone(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parameters have several dtypes and steps, and remembered tensors that another object holds too."""
+    """Parameters differ in dtype and step count, and some state tensors are also held elsewhere."""
     calls: list[int] = []
     name = "sgd_steps" if isinstance(make(), SGD) else "adam_steps"
 
@@ -295,7 +295,7 @@ def test_parameters_are_updated_together_as_they_would_be_alone(make: Any, monke
     together = {f"p{i}": leaf(x, d) for i, (x, d) in enumerate(zip(start, dtypes, strict=True))}
     alone = [{f"p{i}": leaf(x, d)} for i, (x, d) in enumerate(zip(start, dtypes, strict=True))]
     optimizer, others = make(), [make() for _ in alone]
-    apart = [1, 2, 2] if name == "adam_steps" else [2, 3]  # one is a step behind
+    apart = [1, 2, 2] if name == "adam_steps" else [2, 3]  # one parameter is a step behind
     for round_ in range(4):
         used = [i for i in range(5) if (round_, i) != (1, 2)]
         kept = {n: (x, np.array(x)) for n, x in optimizer.state_dict().items()} if round_ == 3 else {}
@@ -312,7 +312,7 @@ def test_parameters_are_updated_together_as_they_would_be_alone(make: Any, monke
             np.testing.assert_array_equal(np.asarray(now), then)
 
 
-def test_not_many_narrow_floats_are_widened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_floats_are_widened_in_limited_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
     def counted(k: Any, params: Any, *others: Any, **options: Any) -> Any:
@@ -367,7 +367,7 @@ def test_add_scale_norm_and_clip() -> None:
     zero, norm = optim.clip_grad_norm({"a": leaf([0.0], backend="numpy")}, 1.0)
     assert (zero["a"].item(), norm.item()) == (0.0, 0.0)
     half = {"a": leaf([300.0, 400.0], "float16", "numpy")}
-    assert optim.global_norm(half).item() == 500.0  # the squares are not float16
+    assert optim.global_norm(half).item() == 500.0  # the squares overflow float16
     assert optim.clip_grad_norm(half, 5.0)[0]["a"].tolist() == [3.0, 4.0]
 
 
@@ -392,12 +392,12 @@ def test_large_gradients_are_clipped_and_not_lost() -> None:
 
 
 @pytest.mark.parametrize("factor", [None, "2", [2.0], bb.asarray([2.0]), np.ones(2)])
-def test_a_factor_that_is_no_number_is_refused(factor: Any) -> None:
+def test_a_factor_that_is_not_a_number_is_refused(factor: Any) -> None:
     with pytest.raises(ArgumentError, match=r"^scale: factor is a number"):
         optim.scale({"a": leaf([1.0], backend="numpy")}, factor)
 
 
-def test_accumulated_parts_are_the_whole() -> None:
+def test_accumulated_gradients_equal_those_of_the_whole_batch() -> None:
     model, data = model_of((3,)), np.random.default_rng(2).normal(size=(4, 3))
 
     def gradients(rows: Array) -> Any:
@@ -409,7 +409,7 @@ def test_accumulated_parts_are_the_whole() -> None:
 
 @pytest.mark.parametrize(("make", "options"), CASES)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_a_copy_of_an_optimizer_goes_on_alone(
+def test_a_copy_of_an_optimizer_is_independent(
     make: Callable[[], Any], options: Any, copied: Callable[[Any], Any]
 ) -> None:
     model, optimizer = bb.nn.Sequential(bb.nn.Linear(3, 2)), make()
@@ -428,7 +428,7 @@ def test_a_copy_of_an_optimizer_goes_on_alone(
     assert twin.steps == optimizer.steps == 3
 
 
-def test_a_state_may_come_as_arrays(tmp_path: Path) -> None:
+def test_a_state_may_be_loaded_from_arrays(tmp_path: Path) -> None:
     model, optimizer = model_of((3, 2)), Adam(0.1)
     optimizer.step(model, quadratic(model))
     bb.io.save_state(tmp_path / "state", optimizer.state_dict())
@@ -524,14 +524,14 @@ def test_bad_states_change_nothing() -> None:
         fresh.step({"q": leaf([1.0])}, {"q": leaf([1.0], backend="numpy")})
 
 
-def test_parts_of_large_arrays_are_computed_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_for_splits_ranges_among_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_count", 3)
     monkeypatch.setattr(threads, "_pool", None)
     seen: list[tuple[int, int, int]] = []
 
     def work(start: int, stop: int) -> None:
         seen.append((start, stop, threading.get_ident()))
-        threads.parallel_for(lambda a, b: seen.append((a, b, -1)), stop - start, worth=1)  # inside a part: at once
+        threads.parallel_for(lambda a, b: seen.append((a, b, -1)), stop - start, worth=1)  # nested calls run at once
 
     threads.parallel_for(work, 10, worth=6)
     parts = sorted(s[:2] for s in seen if s[2] != -1)
@@ -599,8 +599,8 @@ def test_control_groups_limit_the_number_of_threads(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # JAX warns of any fork, once imported
-def test_a_forked_child_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # JAX warns about any fork
+def test_a_forked_child_starts_its_own_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_count", 2)
     monkeypatch.setattr(threads, "_pool", None)
     threads.parallel_for(lambda start, stop: None, 10, worth=2)
@@ -621,7 +621,7 @@ def test_options_may_be_numbers_of_numpy() -> None:
 
 
 class Tied(nn.Module):
-    """A weight in two places, a frozen one, and buffers of both kinds."""
+    """A tied weight, a frozen layer, and a float buffer."""
 
     offset: Any
 
@@ -641,7 +641,7 @@ class Tied(nn.Module):
 @pytest.mark.parametrize("changed", [lambda g: g, lambda g: g.to("numpy")])
 @pytest.mark.parametrize("make", [lambda: SGD(0.1), lambda: Adam(0.1)])
 def test_a_tree_of_gradients_is_that_of_backward(make: Any, changed: Any) -> None:
-    """Gradients are a tree as of ``bb.grad``; those of a tied parameter add up, frozen parameters and buffers stay."""
+    """Trees as from ``bb.grad``: gradients of a tied parameter add up; frozen parameters and buffers stay."""
     x = bb.asarray(np.random.default_rng(0).normal(size=(3, 2)).astype("float32"))
     first: Any = Tied()
     second = copy.deepcopy(first)
@@ -665,7 +665,7 @@ def test_a_tree_of_gradients_is_that_of_backward(make: Any, changed: Any) -> Non
 
 
 def test_named_gradients_of_a_tree_keep_their_derivatives() -> None:
-    """Inside of a transform a tree's gradients stay what it differentiates or maps."""
+    """Inside a transform named gradients of a tree remain differentiable and mapped."""
     x = bb.asarray(np.random.default_rng(0).normal(size=(3, 2)))
     model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).astype("float64")
 
@@ -684,7 +684,7 @@ def test_named_gradients_of_a_tree_keep_their_derivatives() -> None:
 
 @pytest.mark.parametrize("transform", [bb.grad, bb.vmap])
 def test_a_step_inside_of_a_transform_is_refused(transform: Any) -> None:
-    """Its new leaves would end the derivatives; the error says what does not."""
+    """The new leaves would cut off derivatives; the error says what to write instead."""
 
     def trained(model: Any, x: Any) -> Any:
         SGD(0.1).step(model, bb.grad(lambda model: model(x).sum())(model))
@@ -698,7 +698,7 @@ def test_a_step_inside_of_a_transform_is_refused(transform: Any) -> None:
 
 
 def test_trees_of_gradients_on_a_backend_without_gradients() -> None:
-    """Buffers are told from parameters by the model, and one gradient in two places counts once."""
+    """The model distinguishes buffers from parameters, and a gradient in two places counts once."""
     model: Any = Tied().to("numpy")
     offset, old = model.offset, model.layers[0].weight
     gradient = bb.ones((2, 2), backend="numpy")
@@ -712,8 +712,8 @@ def test_trees_of_gradients_on_a_backend_without_gradients() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: SGD(0.1), lambda: Adam(0.1), lambda: optim.Groups({"*": AdamW(0.1)})])
-def test_a_model_on_a_backend_of_dual_numbers_is_trained(make: Any) -> None:
-    """``forward(...)`` marks no tensors: as on a plain backend, every parameter is trained."""
+def test_a_model_on_a_forward_backend_is_trained(make: Any) -> None:
+    """On ``forward(...)`` no tensor requires a gradient: as on a plain backend, every parameter is trained."""
 
     def trained(spec: str) -> Any:
         model, optimizer = {"w": bb.asarray([1.0, -2.0], backend=spec)}, make()
@@ -728,7 +728,7 @@ def test_a_model_on_a_backend_of_dual_numbers_is_trained(make: Any) -> None:
 
 
 def test_norms_of_trees_of_gradients() -> None:
-    """A gradient module is as good as its gradients by path."""
+    """Gradients in a module give the same norms as gradients by path."""
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm(3), nn.Linear(3, 1))
     x = bb.asarray(np.random.default_rng(0).normal(size=(5, 2)).astype("float32"))
     gradients = bb.grad(lambda model: (model(x) * model(x)).sum())(model)
@@ -745,8 +745,8 @@ def test_norms_of_trees_of_gradients() -> None:
     SGD(0.1).step(model, clipped)
 
 
-def test_what_holds_no_gradients_is_refused() -> None:
-    """Refusals name the function that reads the gradients."""
+def test_objects_without_gradients_are_refused() -> None:
+    """Errors name the function that reads the gradients."""
     model = nn.Linear(2, 1)
     returned = model(bb.ones((1, 2))).sum().backward()
     for wrong in (returned, model, model.parameters(), iter(model.parameters()), model.weight, None, 1.0):
@@ -777,20 +777,20 @@ def test_what_holds_no_gradients_is_refused() -> None:
     assert model.weight is before
 
 
-def test_gradients_in_the_place_of_the_model_are_told() -> None:
-    """Swapped arguments, which look like a model without parameters."""
+def test_gradients_in_place_of_the_model_are_refused() -> None:
+    """Swapped arguments would look like a model without parameters."""
     model = nn.Linear(2, 1)
     gradients = model(bb.ones((1, 2))).sum().backward()
     with pytest.raises(ArgumentError, match=r"takes the model first, .*, a Gradients, has no parameters"):
         SGD(0.1).step(gradients, model)
 
 
-# ---- what is easily mistaken ----
+# ---- common mistakes ----
 
 
 @pytest.mark.parametrize("make", [lambda: SGD(0.1), lambda: optim.Groups({"*": Adam()}), optim.LBFGS])
-def test_the_parameters_of_a_model_are_no_model(make: Any) -> None:
-    """They come in a tuple, into which no new ones could be put."""
+def test_the_parameters_of_a_model_are_refused_as_a_model(make: Any) -> None:
+    """They are a tuple, which could not receive the new parameters."""
     model = nn.Linear(2, 1)
     x = bb.ones((3, 2))
     optimizer = make()
@@ -803,7 +803,7 @@ def test_the_parameters_of_a_model_are_no_model(make: Any) -> None:
     assert own[0] is not model.weight
 
 
-def test_a_model_with_a_place_that_never_changes_is_left_as_it_is() -> None:
+def test_a_model_with_a_parameter_in_a_tuple_is_not_changed() -> None:
     w, b = leaf([1.0]), leaf([2.0])
     model: Any = ([w], b)
     optimizer = SGD(0.1, momentum=0.9)
@@ -811,7 +811,7 @@ def test_a_model_with_a_place_that_never_changes_is_left_as_it_is() -> None:
         optimizer.step(model, (w * b).sum().backward())
     assert model[0][0] is w
     assert optimizer.steps == 0
-    optimizer.step(model, (2.0 * w).sum().backward())  # the second has no gradient
+    optimizer.step(model, (2.0 * w).sum().backward())  # the tensor in the tuple has no gradient
     assert model[0][0].tolist() == pytest.approx([0.8])
 
 
@@ -857,7 +857,7 @@ def test_options_are_checked_when_they_are_set() -> None:
 
 
 class Signs(optim.Optimizer):
-    """One of a user's own, with attributes of its own."""
+    """A user's optimizer with attributes of its own."""
 
     def __init__(self, lr: float, remembered: bool) -> None:
         super().__init__(lr)
@@ -872,7 +872,7 @@ class Signs(optim.Optimizer):
 
 
 @pytest.mark.parametrize("remembered", [False, True])
-def test_an_optimizer_of_ones_own(remembered: bool) -> None:
+def test_a_custom_optimizer(remembered: bool) -> None:
     model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
     optimizer = Signs(0.5, remembered)
     optimizer.step(model, (model["w"] * model["w"]).sum().backward())
@@ -890,7 +890,7 @@ def test_lbfgs_returns_the_loss_of_a_function() -> None:
 
 
 @pytest.mark.parametrize("clip", [optim.clip_grad_norm, optim.clip_grad_value])
-def test_a_limit_that_is_no_number_is_refused(clip: Any) -> None:
+def test_a_limit_that_is_not_a_number_is_refused(clip: Any) -> None:
     for limit in ("1", None, -1.0):
         with pytest.raises(
             ArgumentError, match=f"{clip.__name__}: (max_norm|clip_value) is a (finite )?number( above 0)?, not"
@@ -898,7 +898,7 @@ def test_a_limit_that_is_no_number_is_refused(clip: Any) -> None:
             clip({"a": bb.ones(2)}, limit)
 
 
-def test_an_optimizer_tells_a_model_of_another_dtype() -> None:
+def test_an_optimizer_refuses_a_model_of_another_dtype() -> None:
     model, optimizer = nn.Linear(2, 1), Adam()
     optimizer.step(model, model(bb.ones((1, 2))).sum().backward())
     wide = model.astype("float64")
@@ -912,12 +912,12 @@ def test_an_optimizer_tells_a_model_of_another_dtype() -> None:
     Adam().step(wide, gradients)
 
 
-def test_a_number_of_steps_below_0_is_not_loaded() -> None:
+def test_a_negative_number_of_steps_is_not_loaded() -> None:
     with pytest.raises(ArgumentError, match="load_state_dict: steps is a number of steps, not -1"):
         Adam().load_state_dict({"steps": -1})
 
 
-def test_an_option_in_the_place_of_a_truth_value_is_refused() -> None:
+def test_a_flag_that_is_not_a_bool_is_refused() -> None:
     makers: Any = [
         ("SGD: nesterov", lambda: SGD(0.1, 0.9, nesterov=1e-4)),  # type: ignore[arg-type]
         ("AdamW: amsgrad", lambda: AdamW(0.1, (0.9, 0.99), 1e-8, 0.1, 1)),  # type: ignore[arg-type]

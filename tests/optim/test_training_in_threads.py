@@ -1,4 +1,4 @@
-"""Training in eight threads: every one computes the numbers of a thread that is alone, with the GIL and without."""
+"""Training in eight threads gives the same results as in one thread, with the GIL and without."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THREADS, ROUNDS, STEPS = 8, 2, 4
 
 
 def together(run: Callable[[int], Any]) -> list[Any]:
-    """The results of ``run(0)`` to ``run(7)``, called at the same time in a thread each."""
+    """Return the results of ``run(0)`` to ``run(7)``, called at the same time in one thread each."""
     results: list[Any] = [None] * THREADS
     start = threading.Barrier(THREADS)
 
@@ -35,14 +35,14 @@ def together(run: Callable[[int], Any]) -> list[Any]:
         each.start()
     for each in threads:
         each.join(120)
-        assert not each.is_alive(), "threads wait for one another"
+        assert not each.is_alive(), "a thread did not end"
     return results
 
 
 def assert_as_alone(run: Callable[[int], Any]) -> None:
-    """``run`` gives the results in eight threads that it gives in this one."""
+    """Assert that ``run`` gives the same results in eight threads as in this one."""
     alone = [run(i) for i in range(THREADS)]
-    assert len({repr(result) for result in alone}) == THREADS, "every thread has numbers of its own"
+    assert len({repr(result) for result in alone}) == THREADS, "every thread has different results"
     for _ in range(ROUNDS):
         for i, (found, expected) in enumerate(zip(together(run), alone, strict=True)):
             assert found == expected, f"thread {i}"
@@ -57,7 +57,7 @@ def convolutional() -> nn.Module:
 
 
 def wide() -> nn.Module:
-    """Layers whose products and kernels are shared among native threads."""
+    """Layers large enough for products and kernels with native threads."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 640), nn.SiLU(), nn.Dropout(0.3), nn.Linear(640, 10))
 
 
@@ -113,7 +113,7 @@ def test_steps_recorded_and_replayed_in_eight_threads() -> None:
 
 
 def test_one_model_in_eight_threads() -> None:
-    """Gradients of shared parameters, each thread's by its own batches."""
+    """Gradients of shared parameters, from different batches in each thread."""
     with bb.random.fork(0):
         model = wide()
 

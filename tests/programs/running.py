@@ -399,8 +399,14 @@ def _is_within_noise(case: Case, call: int, mine: Values, theirs: Values) -> boo
             name = str(x.dtype).rpartition(".")[2] if isinstance(x, bb.Tensor) else ""
             if name not in EPS or not x.size:
                 return x
-            by = 1.0 + NOISE * EPS[name] * rng.uniform(-1.0, 1.0, x.shape)
-            return x * bb.asarray(by, dtype=x.dtype, backend=case.tower)
+            most = NOISE * EPS[name]
+            moved = x * bb.asarray(1.0 + most * rng.uniform(-1.0, 1.0, x.shape), dtype=x.dtype, backend=case.tower)
+            if case.mode != "train":
+                return moved
+            # Optimizers divide gradients by their size: one that cancels to 0 here may be a rounding error elsewhere.
+            values = np.nan_to_num(np.asarray(x.numpy(), np.float64), posinf=0.0, neginf=0.0)
+            added = most * np.abs(values).max() * rng.uniform(-1.0, 1.0, x.shape)
+            return moved + bb.asarray(added, dtype=x.dtype, backend=case.tower)
 
         with bb.random.fork(5):
             values = _last(Calls(noisy, None, "{0} = noise({0})", noise), call)

@@ -1,4 +1,4 @@
-"""Steps that are recorded and replayed: on every backend what they give is what they would have given."""
+"""Recorded and replayed steps give the results of plain steps, on every backend."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from backburn.transforms import CaptureWarning, captured_state, capturing
 from backburn_numpy.programs import verifier
 
 RECORDING = "autodiff(capture(numpy))"
-#: Replays give the bits of the calls one by one.
+#: Replays are bitwise equal to calls one by one.
 EXACT = "autodiff(capture(numpy, join=false))"
 
 
@@ -81,7 +81,7 @@ def losses(backend: str, optimizer: Any, wrap: Any, dropout: float = 0.0) -> tup
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(name: str, dropout: float) -> None:
+def test_a_replayed_training_step_equals_a_plain_one(name: str, dropout: float) -> None:
     plain, (model, optimizer), _ = losses("autodiff(numpy)", OPTIMIZERS[name], lambda f: f, dropout)
     joined, _, _ = losses(RECORDING, OPTIMIZERS[name], bb.capture, dropout)
     np.testing.assert_allclose(joined, plain, rtol=1e-3)
@@ -97,7 +97,7 @@ def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(name: 
     assert bb.random.get_state()["offset"] == 7 * 8 * 16 * bool(dropout)
 
 
-def test_the_rate_of_a_plateau_is_asked_for_at_each_replay() -> None:
+def test_the_rate_of_a_plateau_is_read_at_each_replay() -> None:
     found = []
     for backend, wrap in (("autodiff(numpy)", lambda f: f), (EXACT, bb.capture)):
         rate = optim.schedules.ReduceOnPlateau(0.5, factor=0.5, patience=0)
@@ -111,7 +111,7 @@ def test_the_rate_of_a_plateau_is_asked_for_at_each_replay() -> None:
     assert step.reason == ""
 
 
-def test_a_plateau_observes_nothing_inside_a_captured_step() -> None:
+def test_a_plateau_cannot_observe_inside_a_captured_step() -> None:
     rate = optim.schedules.ReduceOnPlateau(0.5)
 
     def step(state: Any, x: Any, y: Any) -> Any:
@@ -128,7 +128,7 @@ def test_a_plateau_observes_nothing_inside_a_captured_step() -> None:
 
 @pytest.mark.parametrize("name", ["lion", "radam", "amsgrad", "cautious"])
 def test_steps_of_many_elements_are_replayed(name: str) -> None:
-    """Which NumPy computes in one pass: what it does not tell the operations of has to be recorded, too."""
+    """NumPy computes such steps in one pass instead of calling operations; that pass is recorded too."""
 
     def step(state: Any, x: Any) -> Any:
         model, optimizer = state
@@ -168,7 +168,7 @@ def test_a_replay_makes_no_call_of_the_step() -> None:
 
 
 @pytest.mark.parametrize("backend", ["autodiff(numpy)", RECORDING])
-def test_the_state_is_given_away_on_every_backend(backend: str) -> None:
+def test_the_state_is_used_up_on_every_backend(backend: str) -> None:
     captured = bb.capture(lambda w, x: (w + x, w.sum()))
     for _ in range(3):
         w = bb.asarray([1.0], backend=backend)
@@ -195,7 +195,7 @@ def test_outputs_outlive_the_next_replay() -> None:
     assert [x.tolist() for x in kept] == [[2.0], [4.0], [6.0], [8.0]]
 
 
-def test_state_from_elsewhere_is_taken_up() -> None:
+def test_a_new_state_replaces_the_last_one() -> None:
     captured, w = bb.capture(lambda w, x: (w + x, None)), bb.asarray([1.0], backend=RECORDING)
     one = bb.asarray(1.0, backend=RECORDING)
     for _ in range(3):
@@ -205,7 +205,7 @@ def test_state_from_elsewhere_is_taken_up() -> None:
 
 
 @pytest.mark.parametrize("turn", [lambda a, b: (b, a), lambda a, b: (bb.flip(b), bb.flip(a)), lambda a, b: (b, b + a)])
-def test_parts_of_the_state_change_places(turn: Callable[[Any, Any], Any]) -> None:
+def test_parts_of_the_state_may_be_swapped(turn: Callable[[Any, Any], Any]) -> None:
     def step(state: Any, x: Any) -> Any:
         return (state[0] + x, state[1] * 2.0), None
 
@@ -221,7 +221,7 @@ def test_parts_of_the_state_change_places(turn: Callable[[Any, Any], Any]) -> No
     assert results[0] == results[1]
 
 
-def test_other_shapes_are_recorded_on_their_own() -> None:
+def test_each_shape_is_recorded_separately() -> None:
     captured = bb.capture(lambda w, x: (w + x.sum(), x.shape[0]))
     w = bb.asarray(0.0, backend=RECORDING)
     reasons = []
@@ -233,7 +233,7 @@ def test_other_shapes_are_recorded_on_their_own() -> None:
     assert reasons == [False, True, False, True, True, True]
 
 
-def test_numbers_that_are_equal_may_be_other_arguments() -> None:
+def test_equal_numbers_of_other_types_are_other_arguments() -> None:
     captured = bb.capture(lambda w, number: (w + 1.0, bb.full((), number)), on_fallback="error")
     w = bb.asarray(0.0, backend=RECORDING)
     with bb.use_backend(RECORDING):
@@ -243,7 +243,7 @@ def test_numbers_that_are_equal_may_be_other_arguments() -> None:
     assert captured.reason == ""
 
 
-def test_arguments_that_are_new_each_time_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_recordings_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capturing, "MAX_RECORDINGS", 3)
     captured = bb.capture(lambda w, number: (w + number, None))
     w = bb.asarray(0.0, backend=RECORDING)
@@ -254,7 +254,7 @@ def test_arguments_that_are_new_each_time_are_not_all_remembered(monkeypatch: py
             w, _ = captured(w, number)
         assert told[0].filename == __file__
     w, _ = captured(w, 2)
-    assert captured.reason == "", "what is remembered is recorded still"
+    assert captured.reason == "", "the recordings kept are still in use"
     assert w.item() == 12.0
 
 
@@ -307,7 +307,7 @@ def counting(read: Any) -> Any:
 
 
 @pytest.mark.parametrize("read", [lambda x: x.item(), lambda x: bool(x > 0.0), lambda x: bb.nonzero(x.reshape(1))])
-def test_a_step_that_reads_values_runs_as_it_is(read: Any) -> None:
+def test_a_step_that_reads_values_runs_unrecorded(read: Any) -> None:
     results = []
     for backend in ("autodiff(numpy)", RECORDING):
         state = ({"w": bb.asarray([0.0], backend=backend).require_grad()}, optim.Adam(0.1))
@@ -336,7 +336,7 @@ def test_a_fallback_may_be_an_error() -> None:
     assert state[1].steps == 1
 
 
-def test_numbers_that_would_freeze_are_found() -> None:
+def test_changing_numbers_in_the_state_prevent_recording() -> None:
     def step(state: Any, x: Any) -> Any:
         return {"w": state["w"] + x, "count": state["count"] + 1}, None
 
@@ -350,8 +350,8 @@ def test_numbers_that_would_freeze_are_found() -> None:
         assert state["w"].item() == 3.0
 
 
-def test_rates_that_go_through_python_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("adam_step", "adam_steps"):  # the bodies compute with the numbers
+def test_rates_in_python_arithmetic_prevent_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("adam_step", "adam_steps"):  # the default bodies compute with the rates in Python
         monkeypatch.setattr(Capture, name, getattr(Backend, name))
     with pytest.warns(CaptureWarning, match="went through Python arithmetic"):
         found, (_, optimizer), _ = losses(RECORDING, OPTIMIZERS["adam"], bb.capture)
@@ -404,7 +404,7 @@ def _seeded(state: Any) -> Any:
     lambda state: (state, _numbers()),
     lambda state: (state, _numbers(bb.random.Generator(9))),
 ])  # fmt: skip
-def test_a_replayed_step_draws_what_it_would_have_drawn(step: Any) -> None:
+def test_a_replayed_step_draws_the_same_numbers_as_a_plain_one(step: Any) -> None:
     def run(step: Any) -> list[Any]:
         bb.random.seed(0)
         state, found = {"a": bb.asarray(1.0, backend=RECORDING)}, []
@@ -420,7 +420,7 @@ def test_a_replayed_step_draws_what_it_would_have_drawn(step: Any) -> None:
 
 
 def test_a_step_in_a_new_fork_is_recorded_once() -> None:
-    """Forks of one seed draw the same; a generator that the step names is that one, wherever it is called."""
+    """Forks with one seed draw the same numbers; a generator that the step names is used in every fork."""
     named, seen = bb.random.Generator(11), []
 
     def step(state: Any) -> Any:
@@ -439,7 +439,7 @@ def test_a_step_in_a_new_fork_is_recorded_once() -> None:
     expected = run(step)
     seen.clear()
     assert run(bb.capture(step, on_fallback="error")) == expected
-    assert len(seen) == 4  # as it is, then recorded for the key 5, for 11, and for 5 again
+    assert len(seen) == 4  # once plain, then recorded for the key 5, for 11, and for 5 again
 
 
 def test_a_generator_without_a_seed_cannot_be_recorded() -> None:
@@ -470,8 +470,8 @@ def test_options_of_an_optimizer_may_change_between_replays(make: Any, options: 
 
 
 @pytest.mark.parametrize("how", ["another is left out", "others are loaded"])
-def test_each_parameter_goes_on_from_its_own_step(how: str) -> None:
-    """Also after plain steps of a part of the model, and after state was loaded, between replays."""
+def test_each_parameter_continues_from_its_own_step_count(how: str) -> None:
+    """Also if plain steps of a part of the model, or loading a state, come between replays."""
 
     def run(wrap: Any) -> list[list[float]]:
         def step(state: Any, rate: Any) -> Any:
@@ -506,7 +506,7 @@ def test_each_parameter_goes_on_from_its_own_step(how: str) -> None:
     assert recorded[0].reason == ""
 
 
-def test_another_default_dtype_is_another_recording() -> None:
+def test_each_default_dtype_is_recorded_separately() -> None:
     step = bb.capture(lambda state: (state, bb.zeros((2,), backend=RECORDING)), on_fallback="error")
     state = {"a": bb.asarray(1.0, backend=RECORDING)}
     for dtype in ("float32", "float32", "float32", "float64", "float64", "float64", "float32"):
@@ -552,8 +552,8 @@ INTERVENTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", INTERVENTIONS)
-def test_what_is_changed_between_replays_is_seen(name: str) -> None:
-    """A state that is as a replay left it is not looked through again; one that is not, is."""
+def test_changes_between_replays_are_noticed(name: str) -> None:
+    """An unchanged state is not traversed again, but a changed one is."""
 
     def run(backend: str, wrap: Any) -> list[float]:
         model, optimizer = model_on(backend, 0.3), optim.Adam(0.05)
@@ -571,8 +571,8 @@ def test_what_is_changed_between_replays_is_seen(name: str) -> None:
     np.testing.assert_allclose(run(RECORDING, bb.capture), plain, rtol=1e-3)
 
 
-def test_products_with_ones_are_kept_where_bits_are_promised() -> None:
-    """Without the product, the gradient of a pad is a part of an array, and matrices are multiplied in another way."""
+def test_products_by_one_are_kept_for_bitwise_equal_replays() -> None:
+    """Without the product by 1, the gradient would be a strided view, for which ``matmul`` rounds differently."""
 
     def loss(x: Any) -> Any:
         products = (x @ bb.swapaxes(x, -1, -2)) * 1.0
@@ -585,7 +585,7 @@ def test_products_with_ones_are_kept_where_bits_are_promised() -> None:
         np.testing.assert_array_equal(recorded(bb.asarray(x, backend=EXACT)).numpy(), plain)
 
 
-def test_a_state_as_it_was_left_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_state_is_not_traversed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     walks = []
     look = captured_state.State.__init__
 
@@ -608,7 +608,7 @@ class Counter:
     step: float = dataclasses.field(default=1.0, metadata={"static": True})
 
 
-def test_a_static_field_that_is_changed_between_replays_is_seen() -> None:
+def test_a_changed_static_field_is_noticed() -> None:
     def add(counter: Counter) -> Any:
         counter.value = counter.value + counter.step
         return counter, counter.value * 1.0
@@ -623,16 +623,16 @@ def test_a_static_field_that_is_changed_between_replays_is_seen() -> None:
     assert not step.reason
 
 
-def test_static_fields_that_are_equal_may_be_others() -> None:
+def test_equal_static_fields_of_other_types_are_distinguished() -> None:
     captured = bb.capture(lambda c: (c.value * 2.0, bb.full((), c.step)), state=False, on_fallback="error")
     x, nan = bb.asarray(0.0, backend=RECORDING), float("nan")
     with bb.use_backend(RECORDING):
         for step in (1, 1, 1, True, 1.0, 1.0, -0.0, 0.0, -0.0, nan, float("nan"), float("nan")):
             assert repr(captured(Counter(x, step))[1].item()) == repr(step)
-    assert captured.reason == "", "one NaN is another"
+    assert captured.reason == "", "different NaN objects are equal arguments"
 
 
-def test_what_is_kept_between_replays_stays_as_it_is() -> None:
+def test_copies_of_the_state_are_not_changed_by_replays() -> None:
     model, optimizer = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm(3)).to(RECORDING), optim.Adam(0.1)
     model.register_buffer("count", bb.asarray([1, 2], backend=RECORDING))
     step = bb.capture(train_step)
@@ -662,7 +662,7 @@ def test_what_is_kept_between_replays_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("backend", ["autodiff(numpy)", RECORDING])
-def test_a_derivative_of_a_captured_step_names_the_way_out(backend: str) -> None:
+def test_the_error_for_a_derivative_of_a_captured_step_names_a_workaround(backend: str) -> None:
     def step(w: Any, x: Any) -> Any:
         return w * 2.0, (w * x * x).sum()
 
@@ -702,7 +702,7 @@ def test_containers_that_the_step_replaces_in_the_state_are_renewed() -> None:
     lambda state: state["list"].pop(), lambda state: state["list"].append(1), lambda state: state.pop("more"),
     lambda state: state.update(other=1),
 ])  # fmt: skip
-def test_a_state_that_the_step_gives_other_parts_is_left_as_it_was(change: Any) -> None:
+def test_a_state_is_restored_if_the_step_changes_its_structure(change: Any) -> None:
     def step(state: Any) -> Any:
         state["w"] = state["w"] * 2.0
         if len(calls) == 1:
@@ -721,14 +721,14 @@ def test_a_state_that_the_step_gives_other_parts_is_left_as_it_was(change: Any) 
     assert (state["w"].item(), [x.item() for x in state["list"]]) == (2.0, [1.0, 1.0])
 
 
-# ---- the host's part of a replay ----
+# ---- Python calls per replay ----
 
-#: The most calls of Python functions in a replay of one linear layer with Adam, and the most that 15 more layers add.
+#: At most so many Python calls in a replay of one linear layer with Adam, and so many more for 15 more layers.
 FRAMES, MORE_FRAMES = 60, 10
 
 
 def frames_of(call: Callable[[], Any]) -> int:
-    """The number of Python functions that are called."""
+    """Return the number of Python functions that ``call`` calls."""
     seen = []
     sys.setprofile(lambda frame, event, _: seen.append(frame.f_code) if event == "call" else None)
     try:
@@ -750,7 +750,7 @@ def layers_step(state: Any, x: Any, y: Any) -> Any:
     lambda: optim.Adam(1e-3), lambda: optim.SGD(1e-3), lambda: optim.SGD(1e-3, momentum=0.9),
     lambda: optim.RMSprop(1e-3), lambda: optim.Adagrad(1e-3), lambda: optim.Lion(1e-3),
 ])  # fmt: skip
-def test_a_replay_calls_as_many_functions_for_many_layers_as_for_one(
+def test_the_number_of_python_calls_of_a_replay_hardly_grows_with_layers(
     optimizer: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verifier, "VERIFIES", False)
@@ -783,8 +783,8 @@ KEPT: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_tensor_that_somebody_has_is_another_after_a_replay(name: str) -> None:
-    """Where nobody has one, it is the same object with another value, which nobody can tell."""
+def test_a_referenced_tensor_is_replaced_by_a_new_one_in_a_replay(name: str) -> None:
+    """Without other references, the tensor object is reused with its new value."""
     state: Any = (nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to(RECORDING), optim.Adam(0.1))
     x, y = X, X * 0.5
     captured = bb.capture(layers_step, on_fallback="error")
@@ -818,7 +818,7 @@ def test_a_tensor_that_somebody_has_is_another_after_a_replay(name: str) -> None
         np.testing.assert_array_equal(kept.numpy(), before)
 
 
-def test_a_tuple_of_before_a_replay_has_the_tensors_of_before() -> None:
+def test_an_old_tuple_keeps_its_old_tensors() -> None:
     captured = bb.capture(lambda state, x: ((state[0] + x, [state[1][0] * x]), x * 1.0), on_fallback="error")
     with bb.use_backend(RECORDING):
         state: Any = (bb.zeros(3), [bb.ones(3)])
@@ -844,7 +844,7 @@ def test_a_tensor_in_two_states_is_used_up_in_both() -> None:
         step(state, X[0, :3])
 
 
-def test_two_captured_steps_of_one_state_see_each_other() -> None:
+def test_two_captured_steps_may_share_a_state() -> None:
     with bb.use_backend(RECORDING):
         state = nn.Sequential(nn.Linear(8, 8)), optim.Adam(0.1)
         plain = copy.deepcopy(state[0]), optim.Adam(0.1)
@@ -856,8 +856,8 @@ def test_two_captured_steps_of_one_state_see_each_other() -> None:
     assert [step.reason for step in steps] == ["", ""]
 
 
-def test_batches_in_containers_are_read_in_few_calls() -> None:
-    """What is the same kind is replayed, and another kind is told apart: order of keys, lengths, shapes, gradients."""
+def test_batches_in_containers_are_read_with_few_calls() -> None:
+    """Batches of one structure are replayed; other orders of keys, lengths, types and shapes are distinguished."""
 
     def f(m: Any, pair: Any) -> Any:
         first, *rest = pair
@@ -879,7 +879,7 @@ def test_batches_in_containers_are_read_in_few_calls() -> None:
     for _ in range(3):
         captured(*batches[0]), flat(x, y, y, x)
     calls = frames_of(lambda: captured(*batches[0])) - frames_of(lambda: flat(x, y, y, x))
-    assert calls <= 3, "one for each container"
+    assert calls <= 3, "one call per container"
 
 
 def test_no_tensor_of_a_batch_is_kept() -> None:
@@ -909,7 +909,7 @@ def test_a_function_takes_arguments_by_name() -> None:
         assert captured(x + n, scale=2.0, shift=x).tolist() == ((x + n) * 2.0 + x).tolist()
     assert repr(captured) == "<captured function: replayed>"
     assert captured.program is not None
-    assert captured(x, scale=3.0).tolist() == [3.0, 6.0]  # another number, and no shift
+    assert captured(x, scale=3.0).tolist() == [3.0, 6.0]  # another scale, and no shift
     for _ in range(3):
         assert captured(x).tolist() == [1.0, 2.0]
     assert captured(x, scale=2.0, shift=x).tolist() == [3.0, 6.0]

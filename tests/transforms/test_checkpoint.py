@@ -24,8 +24,8 @@ from backburn.transforms import (
 # ---- checkpoint ----
 
 
-def test_checkpoint_looks_at_what_an_inner_transform_has_given() -> None:
-    """Though its value is on the graph of the outer one, whose reverse pass comes later."""
+def test_checkpoint_uses_values_of_an_inner_transform() -> None:
+    """Although that value is on the graph of the outer transform, whose reverse pass comes later."""
     for block in (lambda u, b: u.reshape(b.shape) * u, lambda u, b: (b * 1.0, u * u)[1]):
         for inner in (
             lambda f: grad(f)(1.0),
@@ -53,7 +53,7 @@ def test_checkpoint_gives_the_same_derivatives_of_any_order() -> None:
 def test_checkpoint_gives_captured_parameters_their_gradients() -> None:
     w = tensor([0.5, -0.3]).require_grad()
     x = tensor([1.0, 2.0]).require_grad()
-    before = x * w  # the block is entered through a tensor that is not a leaf
+    before = x * w  # the block's input is not a leaf
     out = checkpoint(lambda h: (bb.tanh(h * w), h.sum()))(before)
     grads = (out[0].sum() * out[1]).backward()
     h = x * w
@@ -62,7 +62,7 @@ def test_checkpoint_gives_captured_parameters_their_gradients() -> None:
         np.testing.assert_allclose(leaf.grad(grads).numpy(), leaf.grad(plain).numpy(), rtol=1e-14)
 
 
-def test_checkpoint_runs_again_instead_of_keeping() -> None:
+def test_checkpoint_recomputes_instead_of_storing() -> None:
     calls = []
 
     def f(x: Any) -> Any:
@@ -96,22 +96,22 @@ def test_checkpoint_draws_the_same_random_numbers_again(depth: int) -> None:
     y = block(x)
     state = bb.random.get_state()
     gradient = x.grad(y.backward())
-    assert bb.random.get_state() == state  # the code behind the block draws what it would have drawn anyway
+    assert bb.random.get_state() == state  # later draws are not affected
     assert len(drawn) > 1
     assert all((d == drawn[0]).all().item() for d in drawn)
     slope = 1 - np.tanh(x.numpy() * drawn[0].numpy()) ** 2
     np.testing.assert_allclose(gradient.numpy(), slope * drawn[0].numpy() ** 2, rtol=1e-6)
 
 
-def test_checkpoint_is_computed_again_among_the_transforms_that_were_running() -> None:
-    """Perturbations are not confused though the outer transform has ended by then."""
+def test_checkpoint_recomputes_inside_the_same_transforms() -> None:
+    """Perturbations are not confused, although the outer transform has ended."""
     f = checkpoint(lambda x: x * grad(lambda y: x * y)(1.0))
     assert grad(f)(2.0).item() == 4.0
     forward = checkpoint(lambda x: x * bb.jvp(lambda y: x * y, (tensor(1.0),), (1.0,))[1])
     assert grad(forward)(tensor(2.0)).item() == 4.0
 
 
-def test_checkpoint_of_a_block_that_returns_what_it_was_given() -> None:
+def test_checkpoint_of_a_block_that_returns_its_arguments() -> None:
     w, x = tensor(3.0).require_grad(), tensor(2.0).require_grad()
     out = checkpoint(lambda x: (x * w, w, x, x))(x)
     total = out[0] + out[1] * out[2] + out[3]
@@ -120,8 +120,8 @@ def test_checkpoint_of_a_block_that_returns_what_it_was_given() -> None:
     assert x.grad(gradients).item() == 7.0
 
 
-def test_checkpoint_lets_go_of_what_it_computes_at_once() -> None:
-    """Not only when the cyclic collector comes by: memory is what it is for."""
+def test_checkpoint_frees_its_values_at_once() -> None:
+    """Values are freed at once, without the cyclic collector."""
     seen: list[Any] = []
 
     def block(x: Any) -> Any:
@@ -159,8 +159,8 @@ def test_a_checkpoint_whose_parameter_was_replaced_before_the_reverse_pass() -> 
         out.backward()
 
 
-def test_a_checkpoint_keeps_what_its_containers_held() -> None:
-    """Though the caller goes on with them, or the block itself changes them."""
+def test_a_checkpoint_keeps_the_original_contents_of_containers() -> None:
+    """Although the caller changes them later, or the block itself does."""
     x = tensor([1.0, 2.0])
 
     def reused(x: Any) -> Any:
@@ -179,4 +179,4 @@ def test_a_checkpoint_keeps_what_its_containers_held() -> None:
     statistics: Any = normalized()
     model, rows = statistics[1], bb.stack([x, 2.0 * x, x])[:, :1] * tensor([1.0, 2.0, 3.0])
     grad(lambda x: checkpoint(lambda held, x: held[0](x).square().sum())([model], x))(rows)
-    assert model.running_mean.tolist() != [0.0] * 3  # a module is not a container: what it has learnt it keeps
+    assert model.running_mean.tolist() != [0.0] * 3  # a module is not a container: it keeps its new state

@@ -1,4 +1,4 @@
-"""``chunk_size`` of vmap, jacobian and hessian: the same results in parts; and counts inside of vmap."""
+"""``chunk_size`` of vmap, jacobian and hessian gives the same results; and counts inside vmap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 3, 7, 10])
-def test_chunks_give_what_the_whole_gives(chunk_size: int) -> None:
+def test_chunks_equal_the_whole(chunk_size: int) -> None:
     x, w = bb.asarray(RNG.normal(size=(7, 3))), bb.asarray(RNG.normal(size=3))
 
     def f(x: Any, w: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Derivatives given by hand, constants, and checks of derivatives."""
+"""Custom derivatives, constants, and checks of derivatives."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_custom_vjp_at_both_orders() -> None:
 
 
 def polar() -> Any:
-    """Distance and angle of a point, and integers; the derivative is twice the true one."""
+    """Return a function to the distance and angle of a point, and integers; its derivative is twice the true one."""
 
     @custom_vjp
     def f(x: Any, y: Any) -> Any:
@@ -116,7 +116,7 @@ def test_custom_vjp_of_a_method() -> None:
         def forward(self, x: Any) -> Any:
             return x * self.factor, (self.factor, x)
 
-        def backward(saved: Any, g: Any) -> Any:  # noqa: N805 - a half of the derivative takes residuals first
+        def backward(saved: Any, g: Any) -> Any:  # noqa: N805 - the backward function takes residuals first
             factor, x = saved
             return {"factor": (g * x).sum() * 10.0}, g * factor * 10.0
 
@@ -130,7 +130,7 @@ def test_custom_vjp_of_a_method() -> None:
     assert of_module.factor.item() == 30.0
 
 
-def test_cotangents_by_hand_go_to_arguments_by_their_keys() -> None:
+def test_custom_cotangents_are_matched_to_arguments_by_key() -> None:
     @custom_vjp
     def f(p: Any) -> Any:
         return p["a"] * p["b"][0]
@@ -150,7 +150,7 @@ def test_cotangents_by_hand_go_to_arguments_by_their_keys() -> None:
             back(lambda a, b, g, wrong=wrong: tree_map(lambda t: g * t, wrong))
 
 
-def test_cotangents_by_hand_of_some_parameters_of_a_module() -> None:
+def test_custom_cotangents_of_some_parameters_of_a_module() -> None:
     @custom_vjp
     def call(model: Any, x: Any) -> Any:
         return model(x).sum()
@@ -166,7 +166,7 @@ def test_cotangents_by_hand_of_some_parameters_of_a_module() -> None:
         assert found[0].weight.tolist() == [[0.0, 0.0]]
 
 
-def test_derivatives_by_hand_that_keep_a_pullback() -> None:
+def test_custom_vjp_with_a_pullback_as_residual() -> None:
     def inner(x: Any) -> Any:
         return bb.sin(x) * x
 
@@ -190,7 +190,7 @@ def test_derivatives_by_hand_that_keep_a_pullback() -> None:
 
 
 class Scaled:
-    """An object that is called, with attributes of its own."""
+    """A callable object with attributes."""
 
     def __init__(self) -> None:
         self.forward = self.name = self.f = 3.0
@@ -200,7 +200,7 @@ class Scaled:
 
 
 @pytest.mark.parametrize("f", [Scaled(), functools.partial(lambda a, x: a * x, 3.0)], ids=["object", "partial"])
-def test_derivatives_by_hand_of_what_has_no_name(f: Any) -> None:
+def test_custom_vjp_of_callables_without_a_name(f: Any) -> None:
     x, by_hand = tensor([1.0, 2.0]), custom_vjp(f)
     assert by_hand(x).tolist() == [3.0, 6.0]
     with pytest.raises(GraphError, match=rf"call {type(f).__name__}\.define"):
@@ -211,7 +211,7 @@ def test_derivatives_by_hand_of_what_has_no_name(f: Any) -> None:
     assert type(f).__name__ in repr(by_hand)
 
 
-def test_custom_vjp_refuses_what_does_not_fit() -> None:
+def test_custom_vjp_refuses_wrong_results() -> None:
     @custom_vjp
     def f(x: Any) -> Any:
         return x * 1.0
@@ -246,7 +246,7 @@ def test_check_grads_finds_a_wrong_rule() -> None:
         check_grads(wrong, (bb.asarray([1.0]),))
 
 
-def test_a_derivative_by_hand_of_a_container_that_its_caller_goes_on_with() -> None:
+def test_custom_vjp_of_a_container_that_its_caller_changes_later() -> None:
     product = custom_vjp(lambda pair: pair[0] * pair[1])
     product.define(lambda pair: (pair[0] * pair[1], tuple(pair)), lambda pair, g: ([g * pair[1], g * pair[0]],))
 
@@ -258,7 +258,7 @@ def test_a_derivative_by_hand_of_a_container_that_its_caller_goes_on_with() -> N
     assert grad(f)(tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
 
 
-def test_functions_with_derivatives_by_hand_take_arguments_by_name() -> None:
+def test_functions_with_custom_vjp_take_keyword_arguments() -> None:
     @custom_vjp
     def scaled(x: Any, factor: float = 2.0, *rest: float) -> Any:
         return x * factor
@@ -276,7 +276,7 @@ def test_functions_with_derivatives_by_hand_take_arguments_by_name() -> None:
         named(tensor(1.0), factor=3.0)
 
 
-def test_a_derivative_by_hand_of_a_function_that_captures_a_tracked_tensor() -> None:
+def test_custom_vjp_of_a_function_that_captures_a_tracked_tensor() -> None:
     w, x = tensor(2.0).require_grad(), tensor(3.0).require_grad()
 
     @custom_vjp
@@ -291,7 +291,7 @@ def test_a_derivative_by_hand_of_a_function_that_captures_a_tracked_tensor() -> 
 ONE = tensor(1.0)
 
 
-def test_a_derivative_by_hand_of_a_function_that_captures_an_example_of_vmap() -> None:
+def test_custom_vjp_of_a_function_that_captures_an_example_of_vmap() -> None:
     def scaled(x: Any) -> Any:
         f = custom_vjp(lambda y: x * y)
         f.define(lambda y: (x * y, x), lambda x, g: (g * x,))
@@ -316,8 +316,8 @@ BETWEEN: dict[str, Any] = {
 
 @pytest.mark.parametrize("recursive", [False, True])
 @pytest.mark.parametrize("between", BETWEEN)
-def test_a_derivative_by_hand_counts_below_a_level_of_constants(between: str, recursive: bool) -> None:
-    """A transform inside lifts what it does not differentiate for; outside, the derivative is the one given."""
+def test_custom_vjp_applies_through_an_inner_transform(between: str, recursive: bool) -> None:
+    """An inner transform treats the operand as a constant; outer ones use the custom derivative."""
     f = bb.sin
     by_hand = custom_vjp(f)
     by_hand.define(lambda x: ((by_hand if recursive else f)(x), x), lambda x, g: (g * 10.0 * bb.cos(x),))
@@ -328,16 +328,16 @@ def test_a_derivative_by_hand_counts_below_a_level_of_constants(between: str, re
         assert found.item() == pytest.approx(10.0 * np.cos(0.7), rel=1e-14)
 
 
-def test_a_derivative_by_hand_in_the_derivative_of_a_tangent_map() -> None:
+def test_custom_vjp_in_the_derivative_of_a_tangent_map() -> None:
     by_hand = custom_vjp(bb.sin)
     by_hand.define(lambda x: (by_hand(x), x), lambda x, g: (g * 10.0 * bb.cos(x),))
-    f = lambda x: bb.exp(by_hand(x))  # whose derivative is 10 cos(x) exp(sin(x))
+    f = lambda x: bb.exp(by_hand(x))  # its derivative is 10 cos(x) exp(sin(x))
     c, s = np.cos(0.7), np.sin(0.7)
     found = grad(lambda x: linearize(f, x)[1](ONE))(tensor(0.7)).item()
     assert found == pytest.approx((100.0 * c * c - 10.0 * s) * np.exp(s), rel=1e-14)
 
 
-def test_a_derivative_by_hand_may_use_constants_of_the_default_backend() -> None:
+def test_custom_vjp_may_use_constants_of_the_default_backend() -> None:
     x: Any = bb.asarray([1.0, 2.0]).require_grad()
 
     @custom_vjp
@@ -353,7 +353,7 @@ def test_a_derivative_by_hand_may_use_constants_of_the_default_backend() -> None
         f(x).sum().backward()
 
 
-def test_check_grads_finds_a_wrong_derivative_beside_a_large_value() -> None:
+def test_check_grads_finds_a_wrong_derivative_of_a_large_value() -> None:
     @custom_vjp
     def wrong(x: Any) -> Any:
         return bb.sin(x)
@@ -364,7 +364,7 @@ def test_check_grads_finds_a_wrong_derivative_beside_a_large_value() -> None:
         check_grads(lambda x: wrong(x) + 1e6, (tensor(0.5),))
 
 
-def test_errors_of_derivatives_by_hand_name_the_function() -> None:
+def test_errors_of_custom_vjp_name_the_function() -> None:
     @custom_vjp
     def halved(x: Any) -> Any:
         return x * 0.5

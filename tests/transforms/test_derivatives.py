@@ -1,4 +1,4 @@
-"""Transforms of functions: values, composition, levels, state of modules, bad inputs."""
+"""Transforms of functions: values, composition, levels, state of modules, invalid inputs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_perturbations_are_not_confused() -> None:
 
 
 @pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)", "autodiff(autodiff(numpy))"])
-def test_the_gradient_lives_where_its_argument_does(spec: str) -> None:
+def test_the_gradient_is_on_the_backend_of_its_argument(spec: str) -> None:
     x = tensor([1.0, 2.0], backend=spec)
     g = grad(cube)(x)
     assert g.backend is x.backend
@@ -99,7 +99,7 @@ def test_value_and_grad_of_trees_with_aux() -> None:
     assert g.b["bias"][0].item() == 5.0
 
 
-def test_what_else_a_function_returns_leaves_the_level_of_its_derivative() -> None:
+def test_auxiliary_results_leave_the_level_of_the_transform() -> None:
     def loss(x: Any) -> Any:
         return (x**3.0).sum(), [x, x * x, x > 1.0, "words"]
 
@@ -108,7 +108,7 @@ def test_what_else_a_function_returns_leaves_the_level_of_its_derivative() -> No
     assert (squares.tolist(), large.tolist(), words) == ([1.0, 4.0], [False, True], "words")
     for out in (same, squares, large):
         assert out.backend is x.backend
-    # An outer derivative goes through it.
+    # An outer transform differentiates through it.
     outer = grad(lambda x: value_and_grad(loss, has_aux=True)(x)[0][1][1].sum())
     np.testing.assert_allclose(outer(x).numpy(), 2 * x.numpy())
 
@@ -130,7 +130,7 @@ def test_vjp_may_be_pulled_again_and_takes_trees() -> None:
         assert gy.tolist() == [11.0, 201.0]
 
 
-def test_what_an_output_does_not_depend_on_has_gradient_zero() -> None:
+def test_the_gradient_of_an_unused_argument_is_zero() -> None:
     _, pullback = vjp(lambda x, y: x * 2.0, tensor([1.0]), tensor([[5.0, 6.0]]))
     gx, gy = pullback(tensor([1.0]))
     assert gx.tolist() == [2.0]
@@ -248,7 +248,7 @@ def test_a_variable_of_the_same_level_is_refused_rather_than_lost() -> None:
     ],
 )
 def test_transforms_leave_no_cycles_behind(transform: Any) -> None:
-    """Tensors and other objects of a transform are freed as it ends, not when the cyclic collector runs."""
+    """Objects of a transform are freed when it ends, without the cyclic collector."""
     x = tensor([0.5, 2.0])
     f = lambda x: (bb.tanh(x) * x).sum() + bb.linalg.svdvals(bb.reshape(x, (1, 2))).sum()
     transform(f, x)
@@ -260,12 +260,12 @@ def test_transforms_leave_no_cycles_behind(transform: Any) -> None:
     assert without_collector(run) == 0
 
 
-def test_numbers_of_arguments_may_be_integers_of_numpy() -> None:
+def test_argnums_may_be_numpy_integers() -> None:
     x = tensor([1.0, 2.0])
     assert grad(cube, np.int64(0))(x).tolist() == [3.0, 12.0]  # type: ignore[arg-type]
 
 
-def test_arguments_by_name_are_not_differentiated_for() -> None:
+def test_keyword_arguments_are_not_differentiated() -> None:
     with pytest.raises(ArgumentError, match=r"argnums 0 must be .* 0 were given by position; arguments by name \(x\)"):
         grad(cube)(x=tensor([1.0, 2.0]))
 
@@ -277,7 +277,7 @@ def test_arguments_by_name_are_not_differentiated_for() -> None:
     lambda option: bb.capture(cube, on_fallback=option),
 ])  # fmt: skip
 @pytest.mark.parametrize("option", [np.asarray([1, 2]), tensor([1.0, 2.0]), None, ["reverse"]])
-def test_options_that_are_no_words(call: Any, option: Any) -> None:
+def test_options_that_are_not_strings(call: Any, option: Any) -> None:
     with pytest.raises(ArgumentError, match=r"^(jacobian|vmap|capture): .* is one of"):
         call(option)
 
@@ -301,7 +301,7 @@ def test_no_arguments_give_no_gradients() -> None:
     assert vjp(lambda: tensor(1.0))[1](1.0) == ()
 
 
-# ---- tensors that leave a function in another way than being returned ----
+# ---- tensors that leave a function without being returned ----
 
 INSIDE: dict[str, Any] = {
     "grad": lambda f: grad(f),
@@ -324,7 +324,7 @@ OUTSIDE: dict[str, Any] = {
 @pytest.mark.parametrize("outside", OUTSIDE)
 @pytest.mark.parametrize("kept", [lambda v: v, lambda v: v * 2.0], ids=["argument", "result"])
 def test_tensors_kept_beyond_a_transform_are_refused(inside: str, outside: str, kept: Any) -> None:
-    """Values computed from them would silently be constants to the transform outside."""
+    """Values computed from them would silently be constants to the outer transform."""
     box: list[Any] = []
 
     def square(v: Any) -> Any:
@@ -339,8 +339,8 @@ def test_tensors_kept_beyond_a_transform_are_refused(inside: str, outside: str, 
         OUTSIDE[outside](f)
 
 
-def test_grad_releases_what_was_saved_as_it_goes() -> None:
-    """Values saved by the end of the function are free when its beginning is differentiated; a vjp may run again."""
+def test_grad_frees_saved_values_during_the_reverse_pass() -> None:
+    """``grad`` frees saved values during the reverse pass; ``vjp`` keeps them, as its pullback may run again."""
     saved: list[Any] = []
     alive: list[bool] = []
 
@@ -365,7 +365,7 @@ def test_grad_releases_what_was_saved_as_it_goes() -> None:
     assert alive == [False, True]
 
 
-def test_a_result_kept_beyond_a_transform_is_none_of_the_next() -> None:
+def test_a_result_kept_from_a_transform_is_refused_by_the_next() -> None:
     box: list[Any] = []
 
     def total(v: Any) -> Any:
@@ -377,7 +377,7 @@ def test_a_result_kept_beyond_a_transform_is_none_of_the_next() -> None:
         grad(lambda v: (v * box[0]).sum())(tensor([1.0, 2.0]))
 
 
-def test_an_argument_kept_beyond_a_transform_is_of_no_use() -> None:
+def test_an_argument_kept_beyond_a_transform_is_refused() -> None:
     box: list[Any] = []
     x = tensor([1.0, 2.0])
     uses: list[Any] = [
@@ -411,8 +411,8 @@ def test_backward_inside_a_transform_is_refused() -> None:
     assert grad(with_a_leaf_of_its_own)(tensor(2.0)).item() == 6.0
 
 
-def test_what_keeps_its_gradient_may_be_differentiated() -> None:
-    """A function may be written for ``backward``, too, which would return that gradient."""
+def test_functions_with_retain_grad_may_be_transformed() -> None:
+    """Functions with ``retain_grad``, written for ``backward``, can be transformed too."""
 
     def f(x: Any) -> Any:
         return ((x * x).retain_grad() * x).sum()
@@ -424,7 +424,7 @@ def test_what_keeps_its_gradient_may_be_differentiated() -> None:
     assert vjp(lambda x: (x * x).retain_grad(), x)[1](x)[0].tolist() == [2.0, 8.0]
 
 
-def test_what_functions_return_beside_their_value() -> None:
+def test_auxiliary_results() -> None:
     x = tensor([1.0, 2.0])
     f = lambda x: (x * x * x, {"twice": x * 2.0, "name": "cube"})
     pairs: dict[str, Any] = {
@@ -444,7 +444,7 @@ def test_what_functions_return_beside_their_value() -> None:
     assert pairs["jvp"][1].tolist() == pairs["linearize"][1](x).tolist() == [3.0, 24.0]
     assert pairs["jacobian"][0].tolist() == pairs["forward jacobian"][0].tolist() == [[3.0, 0.0], [0.0, 12.0]]
     assert pairs["hessian"][0].tolist() == [[6.0, 0.0], [0.0, 12.0]]
-    of_aux = grad(lambda x: vjp(f, x, has_aux=True)[2]["twice"].sum())(x)  # a level further out takes note of it
+    of_aux = grad(lambda x: vjp(f, x, has_aux=True)[2]["twice"].sum())(x)  # an outer level differentiates it
     assert of_aux.tolist() == [2.0, 2.0]
     for call in (lambda: vjp(cube, x, has_aux=True), lambda: jacobian(cube, has_aux=True)(x)):
         with pytest.raises(ArgumentError, match="returns a pair, its value and the rest"):
@@ -452,8 +452,8 @@ def test_what_functions_return_beside_their_value() -> None:
     check_grads(lambda x: x * x, (x,), 1, ["reverse"])
 
 
-def test_what_functions_return_beside_their_value_keeps_its_outer_history() -> None:
-    """Also where the value has none, being computed from constants alone."""
+def test_auxiliary_results_keep_their_outer_history() -> None:
+    """Also if the value has no outer history, being computed from constants alone."""
 
     def after(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda y: transform(lambda x: (x * x, {"seen": [x * y * y]}))["seen"][0]
@@ -475,7 +475,7 @@ def test_what_functions_return_beside_their_value_keeps_its_outer_history() -> N
 
 
 def zero(x: Any) -> Any:
-    """A tangent: of an integer any."""
+    """Return a zero tangent; for an integer tensor, any value is valid."""
     return x.detach() * 0.0 if x.dtype.kind == "float" else x
 
 
@@ -496,8 +496,8 @@ STATEFUL: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("derivative", STATEFUL)
-def test_running_statistics_are_carried_out(derivative: str) -> None:
-    """A model learns the same of its data by any way."""
+def test_running_statistics_are_written_back_to_the_model(derivative: str) -> None:
+    """Every transform updates the running statistics of a model in the same way."""
     x = tensor(np.random.default_rng(0).normal(size=(16, 4)))
     loss = lambda model: (model(x) ** 2.0).sum()
     plain, model = normalized(), normalized()
@@ -511,7 +511,7 @@ def test_running_statistics_are_carried_out(derivative: str) -> None:
     assert np.abs(model[1].running_mean.numpy()).max() > 0.0
 
 
-def test_a_jacobian_that_memory_does_not_hold_is_told_at_once() -> None:
+def test_a_jacobian_larger_than_memory_is_refused_at_once() -> None:
     x = bb.broadcast_to(bb.asarray([1.0]), (10**8,))
     with pytest.raises(DeviceMemoryError, match=r"^jacobian: .* float32\[100000000,100000000\]"):
         jacobian(lambda x: x[::-1])(x)
@@ -531,8 +531,8 @@ def test_jacobians_of_arguments_above_the_default_backend(spec: str, default: st
         assert hessian(lambda x: (x * x * x).sum())(x).tolist() == [[6.0, 0.0], [0.0, 12.0]]
 
 
-def test_units_of_a_jacobian_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few of them where each is large; they are never all there."""
+def test_jacobians_use_groups_of_unit_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unit vectors are created in small groups if they are large."""
     asked: list[tuple[int, ...]] = []
 
     def f(x: Any) -> Any:
@@ -544,10 +544,10 @@ def test_units_of_a_jacobian_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     for mode in ("forward", "reverse"):
         np.testing.assert_array_equal(jacobian(f, mode=mode)(tensor(x)).numpy(), 2 * x)
     np.testing.assert_array_equal(jacobian(lambda x: x * x)(tensor(x)).numpy(), np.diag(2 * x))
-    assert len(asked) == 1 + 3 + 1 + 1  # a run for the value, then one for each part of at most three
+    assert len(asked) == 1 + 3 + 1 + 1  # one run for the value, then one per group of at most three
 
 
-def test_what_a_function_does_to_plain_containers_stays_there() -> None:
+def test_changes_of_plain_containers_do_not_leave_the_function() -> None:
     parameters = {"w": tensor(2.0), "layers": [tensor(3.0)]}
     before = dict(parameters), list(parameters["layers"])
 
@@ -562,7 +562,7 @@ def test_what_a_function_does_to_plain_containers_stays_there() -> None:
     assert parameters["layers"][0] is before[1][0]
 
 
-def test_a_parameter_in_two_places_of_a_module_is_one() -> None:
+def test_a_tied_parameter_of_a_module_has_one_gradient() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             with bb.use_dtype("float64"):
@@ -584,11 +584,11 @@ def test_a_parameter_in_two_places_of_a_module_is_one() -> None:
     assert along.item() == pytest.approx((expected.numpy() ** 2).sum())
     assert tree_map(lambda x: x * 1.0, model).num_parameters == model.num_parameters == 15
     x = tensor([1.0, 2.0])
-    first, second = grad(lambda a, b: (a * b * b).sum(), (0, 1))(x, x)  # arguments are not places of a module
+    first, second = grad(lambda a, b: (a * b * b).sum(), (0, 1))(x, x)  # a tensor passed twice is not tied
     assert (first.tolist(), second.tolist()) == ([1.0, 4.0], [2.0, 8.0])
 
 
-def test_the_leaf_that_has_no_gradient_is_named() -> None:
+def test_errors_name_the_leaf_that_is_not_differentiable() -> None:
     for bad, words in ((bb.asarray([1, 2]), r"only float tensors .*, at 'k\.1'"), (3, "an integer, at 'k.1': use")):
         with pytest.raises(NotDifferentiableError, match=words):
             bb.grad(lambda x, p: (x * p["k"][0]).sum(), argnums=1)(bb.ones(2), {"k": [bb.ones(2), bad]})
@@ -596,8 +596,8 @@ def test_the_leaf_that_has_no_gradient_is_named() -> None:
         bb.jvp(lambda p: p["w"], ({"w": np.ones(2)},), ({"w": np.ones(2)},))
 
 
-def test_tensors_of_a_module_that_are_no_floats() -> None:
-    """They belong to the module, stand in gradients as they are, and are carried out where they were replaced."""
+def test_tensors_of_a_module_that_are_not_floats() -> None:
+    """They appear unchanged in gradients, and replacements of them are written back to the module."""
 
     class Picking(nn.Module):
         order: Any

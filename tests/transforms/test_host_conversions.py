@@ -1,4 +1,4 @@
-"""Conversions by other libraries of values under differentiation: refused, as the derivative would lose them."""
+"""Conversions of differentiated values by other libraries are refused, since they would drop the derivative."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backburn.base.errors import GraphError
 
 MATRIX = np.ones((2, 3))
 
-#: Functions of a vector that leave for the host, and what the error suggests.
+#: Functions that convert a vector on the host, and the suggestion in the error.
 LEAVING: dict[str, tuple[Callable[[Any], Any], str]] = {
     "numpy.norm": (lambda x: (x / np.linalg.norm(x))[0], "bb.linalg.vector_norm"),
     "np.dot": (lambda x: bb.asarray(np.dot(MATRIX, x)).sum() * x[0], "x @ y"),
@@ -38,7 +38,7 @@ def _vector() -> Any:
 
 
 @pytest.mark.parametrize("name", LEAVING)
-def test_transforms_refuse_what_leaves_for_the_host(name: str) -> None:
+def test_transforms_refuse_conversions_on_the_host(name: str) -> None:
     function, hint = LEAVING[name]
     x = _vector()
     ways: list[Callable[[], Any]] = [
@@ -73,7 +73,7 @@ def test_eager_code_refuses_arrays_and_prints_numbers() -> None:
         assert np.asarray(x).tolist() == [1.0, 2.0, 3.0]
 
 
-def test_explicit_constants_and_control_flow_stay() -> None:
+def test_explicit_constants_and_control_flow_are_allowed() -> None:
     def function(x: Any) -> Any:
         scale = x[1].item() + x.numpy()[0] + x.tolist()[2] + np.linalg.norm(x.detach()) + int(x[1])
         return x[0] * scale if x[0] > 0 and 2.0 in x else -x[0]
@@ -83,10 +83,10 @@ def test_explicit_constants_and_control_flow_stay() -> None:
 
 
 def test_constants_of_a_transform_are_converted() -> None:
-    """What is not differentiated by the transform that runs, or at all."""
+    """Values that the running transform does not differentiate may be converted."""
     outside = _vector()
     weight = bb.asarray(2.0).require_grad()
     assert bb.grad(lambda x: x * np.asarray(outside).sum() * float(outside[0]))(1.0).item() == 6.0
-    assert bb.grad(lambda x: x * float(weight))(1.0).item() == 2.0, "as in the eager code around it"
+    assert bb.grad(lambda x: x * float(weight))(1.0).item() == 2.0, "as in eager code"
     assert bb.grad(lambda x: x * float(x > 0.0))(1.0).item() == 1.0
     assert bb.grad(lambda x: x * float(bb.argmax(bb.stack([x, -x]))))(1.0).item() == 0.0

@@ -1,4 +1,4 @@
-"""Functions that are run again draw the same random numbers, from whichever generator, and advance it once."""
+"""Functions that are run again draw the same random numbers from any generator, and advance it once."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_checkpoint_draws_again(way: str) -> None:
         assert generator.state() == after
 
 
-def test_checkpoint_leaves_what_comes_after_alone() -> None:
-    """The reverse pass draws again what the function drew, and not what others have drawn since."""
+def test_checkpoint_does_not_affect_later_draws() -> None:
+    """The reverse pass repeats the function's draws, and not those drawn after it."""
     x, generator = bb.asarray([1.0, 2.0]).require_grad(), bb.random.Generator(5)
     y = bb.checkpoint(lambda x: x * bb.random.uniform((2,), generator=generator))(x)
     after = bb.random.uniform((2,), generator=generator)
@@ -82,7 +82,7 @@ def test_checkpoint_leaves_what_comes_after_alone() -> None:
     assert bb.random.uniform((2,), generator=again).tolist() == after.tolist()
 
 
-def test_generators_without_a_seed_have_the_same_key_again() -> None:
+def test_generators_without_a_seed_get_the_same_key_again() -> None:
     drawn: list[list[float]] = []
 
     def function(x: Any) -> Any:
@@ -108,7 +108,7 @@ def test_jacobians_and_hessians_draw_once(mode: str) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-def test_line_searches_compare_losses_of_the_same_numbers(steps: int) -> None:
+def test_line_searches_compare_losses_with_the_same_random_numbers(steps: int) -> None:
     generator, seen = bb.random.Generator(5), []
     model = {"w": bb.asarray([3.0, -2.0]).require_grad()}
 

@@ -1,4 +1,4 @@
-"""``vmap``: axes, levels, randomness, and what it composes with."""
+"""``vmap``: axes, levels, randomness, and composition with other transforms."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_out_axes(out_axes: int, order: tuple[int, ...]) -> None:
     assert (bb.vmap(bb.sin, out_axes=out_axes)(x) == bb.permute_dims(bb.sin(x), order)).all()
 
 
-def test_out_axes_are_a_tree_and_none_gives_a_result_once() -> None:
+def test_out_axes_are_a_tree_and_none_omits_the_example_axis() -> None:
     x, y = real(3, 2), real(2, seed=1)
     result = bb.vmap(lambda x: {"a": x, "b": (y * 2.0, x)}, out_axes={"a": 1, "b": (None, 0)})(x)
     assert result["a"].shape == (2, 3)
@@ -72,7 +72,7 @@ def test_out_axes_are_a_tree_and_none_gives_a_result_once() -> None:
     assert result["b"][1].shape == (3, 2)
 
 
-def test_what_does_not_depend_on_the_example_is_given_for_each() -> None:
+def test_results_that_do_not_depend_on_the_example_are_repeated() -> None:
     y = real(2)
     assert bb.vmap(lambda x: y)(real(3)).tolist() == [y.tolist()] * 3
 
@@ -125,7 +125,7 @@ def test_kinds_are_kept(kind: str) -> None:
     assert result.tolist() == x[:, ::-1].tolist()
 
 
-def test_results_stay_where_the_arguments_are() -> None:
+def test_results_are_on_the_backend_of_the_arguments() -> None:
     x = bb.asarray([1.0, 2.0], backend="numpy")
     assert bb.vmap(bb.sin)(x).backend.spec == "numpy"
     assert bb.vmap(lambda x: x * bb.ones(2))(x).backend.spec == "numpy"
@@ -168,7 +168,7 @@ def test_one_value_where_a_mask_is_true(how: str) -> None:
             np.testing.assert_allclose(found[i].numpy(), one.numpy(), rtol=1e-6)
 
 
-def test_nested_and_what_is_captured() -> None:
+def test_nested_vmap_and_captured_tensors() -> None:
     x, y = real(3), real(4, seed=1)
     table = bb.vmap(lambda a: bb.vmap(lambda b: a * b + bb.sin(b))(y))(x)
     same(table, [bb.expand_dims(x, 1) * y + bb.sin(y)])
@@ -181,7 +181,7 @@ def test_perturbations_are_not_confused() -> None:
     # d/dx [x * d/dy (x * y)] = 2 x, for each example
     slope = bb.vmap(bb.grad(lambda x: x * bb.grad(lambda y: x * y)(bb.asarray(1.0, dtype="float64"))))(x)
     same(slope, [2.0 * x])
-    # the inner derivative is taken of a function that maps over what captures the outer variable
+    # the inner derivative is that of a mapped function that captures the outer variable
     outer = bb.grad(lambda a: bb.vmap(bb.grad(lambda b: a * a * b * b))(x).sum())(bb.asarray(3.0, dtype="float64"))
     same(outer, [(2.0 * 3.0 * 2.0 * x).sum()])
 
@@ -231,7 +231,7 @@ def test_check_grads_through_vmap() -> None:
     bb.check_grads(lambda x, w: bb.vmap(lambda x: bb.tanh(x @ w), in_axes=1)(x), (real(3, 4), real(3, 2, seed=1)))
 
 
-def test_gradients_by_hand_pass_through() -> None:
+def test_backward_through_vmap() -> None:
     w, x = real(3).require_grad(), real(4, 3, seed=1)
     by_loop = sum(((x[i] @ w) ** 2.0 for i in range(1, 4)), (x[0] @ w) ** 2.0)
     at_once = bb.vmap(lambda x: (x @ w) ** 2.0)(x).sum()
@@ -257,7 +257,7 @@ def test_checkpointed_maps() -> None:
     w = real(2).require_grad()
     mapped = bb.vmap(bb.checkpoint(block))
     same(bb.grad(lambda x: mapped(x)["y"].sum())(x), [bb.grad(lambda x: bb.tanh(x * x + w).sum())(x)])
-    assert len(runs) == 2  # once more for the derivative outside
+    assert len(runs) == 2  # once more for the outer derivative
     expected = w.grad(bb.tanh(x * x + w).sum().backward())
     same(w.grad(mapped(x)["y"].sum().backward()), [expected])
     nested = bb.vmap(bb.vmap(bb.checkpoint(lambda x: bb.tanh(x) * w[0])))
@@ -276,11 +276,11 @@ def test_checkpointed_maps_draw_again() -> None:
     np.testing.assert_allclose(pullback(1.0)[0].numpy(), (2.0 * y / x).numpy())
 
 
-# ---- derivatives by hand ----
+# ---- custom derivatives ----
 
 
 def clipped_identity() -> Any:
-    """The identity, whose derivative is not that of its body."""
+    """Return a product whose custom derivative is not that of its body."""
 
     @bb.custom_vjp
     def scaled(x: Any, w: Any) -> Any:
@@ -290,7 +290,7 @@ def clipped_identity() -> Any:
     return scaled
 
 
-def test_derivatives_by_hand_hold_inside_and_outside() -> None:
+def test_custom_derivatives_hold_inside_and_outside() -> None:
     f, x, w = clipped_identity(), real(3), real(3, seed=1)
     same(bb.vmap(bb.grad(f))(x, w), [2.0 * w])
     of_x, of_w = bb.grad(lambda x, w: bb.vmap(f)(x, w).sum(), (0, 1))(x, w)
@@ -307,7 +307,7 @@ def test_derivatives_by_hand_hold_inside_and_outside() -> None:
     same(nested, [2.0 * w.sum() * bb.ones_like(x)])
 
 
-# ---- the reverse pass of a function that was run outside ----
+# ---- pullbacks of functions called outside ----
 
 OUTSIDE: dict[str, Function] = {
     "elementwise": lambda x: bb.sin(x) * x.sum(),
@@ -342,7 +342,7 @@ def test_pullbacks_are_mapped(name: str) -> None:
         same(got, [2.0 * bb.tensordot(pulled, column, axes=([0], [0]))])
 
 
-# ---- gradients of each example ----
+# ---- gradients per example ----
 
 
 def model() -> Any:
@@ -391,8 +391,8 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize("differentiated", [False, True])
-def test_models_at_once_keep_what_each_call_puts_into_them(differentiated: bool) -> None:
-    """Results keep the axis of examples that they came with."""
+def test_stacked_models_keep_the_new_state_of_each(differentiated: bool) -> None:
+    """New state has the example axis where the old state has it."""
     x = real(4, 6, 3, seed=1).astype("float32")
     alone = [Counting() for _ in range(4)]
     stacked: Any = tree_map(lambda *p: bb.stack(p, axis=-1), *alone)
@@ -411,14 +411,14 @@ def test_models_at_once_keep_what_each_call_puts_into_them(differentiated: bool)
     assert not any(buffer.is_tracked for _, buffer in stacked.named_buffers())
 
 
-def test_one_model_keeps_what_is_the_same_for_all_examples() -> None:
+def test_one_model_keeps_new_state_that_all_examples_share() -> None:
     model = Counting().eval()
     bb.vmap(lambda model, x: model(x), in_axes=(None, 0))(model, real(4, 6, 3).astype("float32"))
     assert (model.calls.item(), model.calls.backend.spec) == (1, "autodiff(numpy)")
 
 
 class Remembering(nn.Module):
-    """A layer that keeps what it has computed."""
+    """A layer that stores its result in an attribute."""
 
     def __init__(self) -> None:
         self.layer = nn.Linear(3, 2)
@@ -428,8 +428,8 @@ class Remembering(nn.Module):
         return self.hidden
 
 
-def test_what_an_earlier_call_has_computed_is_in_nobodys_way() -> None:
-    """A stored result is not state of the model; it stays where the examples would differ in it."""
+def test_results_stored_by_an_earlier_call_do_not_matter() -> None:
+    """A stored result is not state of the model; it is kept if it would differ between examples."""
     model, x = Remembering(), real(4, 3).astype("float32")
     hidden = model(x)
     found = bb.vmap(lambda model, x: model(x), in_axes=(None, 0))(model, x)
@@ -442,7 +442,7 @@ def test_what_an_earlier_call_has_computed_is_in_nobodys_way() -> None:
 # ---- randomness ----
 
 
-def test_random_numbers_must_be_asked_for() -> None:
+def test_random_numbers_need_an_option() -> None:
     with pytest.raises(ArgumentError, match=r"normal: random numbers inside vmap.*randomness='different'"):
         bb.vmap(lambda x: x + bb.random.normal())(real(3))
 
@@ -454,7 +454,7 @@ def test_the_same_and_different_random_numbers() -> None:
     bb.random.seed(0)
     first = bb.vmap(lambda x: bb.random.uniform((8,)), randomness="different")(x)
     second = bb.vmap(lambda x: bb.random.uniform((8,)), randomness="different")(x)
-    assert bb.random.get_state()["offset"] == 48  # no word twice
+    assert bb.random.get_state()["offset"] == 48  # no word is used twice
     numbers = np.concatenate([first.numpy().ravel(), second.numpy().ravel()])
     assert len(np.unique(numbers)) == 48
     dropped = bb.vmap(lambda x: nn.functional.dropout(x, 0.5), randomness="different")(bb.ones_like(x))
@@ -483,7 +483,7 @@ def test_draws_of_one_example_repeat_with_the_seed(draw: Function) -> None:
         assert (len(np.unique(runs[0], axis=0)) > 1) == (randomness == "different")
 
 
-def test_draws_in_a_derivative_by_hand() -> None:
+def test_draws_in_a_custom_derivative() -> None:
     @bb.custom_vjp
     def noisy(w: Any) -> Any:
         return w * bb.random.uniform()
@@ -497,8 +497,8 @@ def test_draws_in_a_derivative_by_hand() -> None:
         assert len(np.unique(drawn.detach().numpy())) == distinct
 
 
-def test_derivatives_by_hand_below_other_levels() -> None:
-    """``forward`` calls the function itself, on levels between those of the transforms around it."""
+def test_custom_derivatives_below_other_levels() -> None:
+    """``forward`` calls the function itself, at levels between those of the outer transforms."""
     f = lambda x, y: bb.sin(x) * y
     by_hand = bb.custom_vjp(f)
     by_hand.define(lambda x, y: (by_hand(x, y), (x, y)), lambda r, g: (g * bb.cos(r[0]) * r[1], g * bb.sin(r[0])))
@@ -525,13 +525,13 @@ def test_nested_randomness() -> None:
     assert len(np.unique(table)) == 3
 
 
-# ---- one example after another ----
+# ---- one example at a time ----
 
 
 def test_fallback_is_named() -> None:
     @bb.operation()
     def vmap_looked(k: Any, x: Any, /) -> Any:
-        """Twice the elements where they add up to more than 4."""
+        """Double the elements if they sum to more than 4."""
         return k.mul(x, 2.0) if float(k.to_numpy(k.sum(x, (0,), False))) > 4.0 else x
 
     x = real(5, 3)
@@ -553,7 +553,7 @@ def test_fallback_is_named() -> None:
 def test_operations_of_users() -> None:
     @bb.operation()
     def doctest_vmap_shifted(k: Any, x: Any, /) -> Any:
-        """The elements less their largest."""
+        """Subtract the largest element."""
         return k.sub(x, k.max(x, tuple(range(len(x.shape))), True))
 
     x = real(5, 3)
@@ -563,7 +563,7 @@ def test_operations_of_users() -> None:
 def test_rules_of_users_operations_hold_inside_and_outside() -> None:
     @bb.operation()
     def vmap_rounded(k: Any, x: Any, /) -> Any:
-        """The nearest integers, whose derivative passes straight through."""
+        """Round to integers, with a straight-through derivative."""
         return k.round(x)
 
     bb.gradient_rule(vmap_rounded, x=lambda k, g: g)
@@ -574,7 +574,7 @@ def test_rules_of_users_operations_hold_inside_and_outside() -> None:
     mapped = bb.vmap(vmap_rounded, on_fallback="allow")
     same(bb.grad(lambda x: mapped(x).sum())(x), [ones])
     same(bb.jvp(mapped, (x,), (ones,))[1], [ones])
-    below = bb.grad(lambda x: bb.grad(lambda y: (mapped(x) * y).sum())(real(4)).sum())  # constants of a level between
+    below = bb.grad(lambda x: bb.grad(lambda y: (mapped(x) * y).sum())(real(4)).sum())  # constants at a middle level
     same(below(x), [ones])
     with pytest.warns(FallbackWarning, match="vmap_rounded"):
         bb.grad(lambda x: bb.vmap(vmap_rounded)(x).sum())(x)

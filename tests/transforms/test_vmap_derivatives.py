@@ -1,7 +1,7 @@
-"""Derivatives of every operation through and inside ``vmap``, on the conformance samples, against a loop.
+"""Derivatives of every operation outside and inside ``vmap``, on the conformance samples, against a loop.
 
-Outside, the level of ``vmap`` runs on tracked primitives; inside, what differentiates runs on mapped ones. Both must
-follow the conventions where there is no derivative, since both go by the operation's own rule.
+Outside, the level of ``vmap`` runs on tracked primitives; inside, the differentiating level runs on mapped ones. Both
+must follow the conventions at points without a derivative, since both use the operation's rule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZE = 2
 K = load_backend("numpy")
 NAMES = [n for n in SAMPLES if OPERATIONS[n].differentiable and OPERATIONS[n].shape is not None]
 
-#: A place of a float operand: its position, and that in a list.
+#: The position of a float operand, and its index if the operand is a list.
 Place = tuple[int, int | None]
 
 
@@ -40,13 +40,13 @@ def floats(sample: Sample) -> dict[Place, Any]:
 
 
 def choices(sample: Sample) -> list[set[int]]:
-    """Operands that differ between examples: all that are floats, and each of them alone."""
+    """Return the sets of operands that differ between examples: all floats, and each of them alone."""
     positions = {i for i, _ in floats(sample)}
     return [positions, *({i} for i in positions if len(positions) > 1)]
 
 
 def assembled(sample: Sample, given: dict[Place, Any], constant: Any) -> list[Any]:
-    """The operands of a sample with ``given`` in the place of its floats."""
+    """Return the operands of a sample with its floats replaced by ``given``."""
 
     def one(i: int, j: int | None, part: Any) -> Any:
         return given.get((i, j), constant(part) if isinstance(part, np.ndarray) else part)
@@ -58,7 +58,7 @@ def assembled(sample: Sample, given: dict[Place, Any], constant: Any) -> list[An
 
 
 def weighted(k: Any, out: Any, constant: Any) -> Any:
-    """The sum of the float results with uneven weights, on the level of ``k``; None where none is a float."""
+    """Return the sum of the float results with uneven weights on ``k``, or None without a float result."""
     total = None
     for y in out if isinstance(out, tuple) else (out,):
         if k.dtype(y).kind == "float":
@@ -69,12 +69,12 @@ def weighted(k: Any, out: Any, constant: Any) -> Any:
 
 
 def values(sample: Sample, chosen: set[int]) -> list[dict[Place, Any]]:
-    """The float operands of each example."""
+    """Return the float operands of each example."""
     return [{p: a * (1.0, 0.75)[n] if p[0] in chosen else a for p, a in floats(sample).items()} for n in range(SIZE)]
 
 
 def constants(level: Any) -> Callable[[Any], Any]:
-    """Return the function that makes a primitive of ``level``, a constant, of an array."""
+    """Return a function from an array to a constant primitive of ``level``."""
 
     def constant(array: Any) -> Any:
         primitive = K.from_numpy(np.asarray(array))
@@ -84,7 +84,7 @@ def constants(level: Any) -> Callable[[Any], Any]:
 
 
 def one_by_one(name: str, sample: Sample, chosen: set[int]) -> tuple[list[dict[Place, Any]], list[Any]]:
-    """Return, for each example, the gradients of the weighted sum, and its derivative along the operands themselves."""
+    """Return each example's gradients of the weighted sum, and its derivative along the operands themselves."""
     gradients, slopes = [], []
     outer = Autodiff(K)
     constant = constants(outer)
@@ -106,12 +106,12 @@ def lifted(level: Batched, array: Any, stacked: bool) -> Any:
 
 
 def outside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any]]:
-    """The gradients of all examples, of the level of ``vmap`` on tracked primitives."""
+    """Return each example's gradients, from a level of ``vmap`` on tracked primitives."""
     outer = Autodiff(K)
     level = Batched(outer, SIZE, on_fallback="allow", randomness="same")
     each = values(sample, chosen)
     leaves: dict[Place, Any] = {}
-    for p in each[0]:  # what is the same for all examples is given as such, and its gradient is summed
+    for p in each[0]:  # a shared operand is not mapped, and its gradient is summed
         array = np.stack([at[p] for at in each]) if p[0] in chosen else each[0][p]
         leaves[p] = outer.set_require_grad(outer.from_inner(K.from_numpy(array)), True)
 
@@ -134,7 +134,7 @@ def outside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any
 
 
 def inside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any]]:
-    """The gradients of each example, of a level of ``Autodiff`` on mapped primitives."""
+    """Return each example's gradients, from a level of ``Autodiff`` on mapped primitives."""
     level = Batched(K, SIZE, on_fallback="allow", randomness="same")
     outer = Autodiff(level)
     each = values(sample, chosen)
@@ -156,7 +156,7 @@ def inside(name: str, sample: Sample, chosen: set[int]) -> list[dict[Place, Any]
 
 
 def tangents(name: str, sample: Sample, chosen: set[int]) -> list[Any]:
-    """Return each example's derivative along the operands, by a level of ``Forward`` on mapped primitives."""
+    """Return each example's derivative along the operands, from a level of ``Forward`` on mapped primitives."""
     level = Batched(K, SIZE, on_fallback="allow", randomness="same")
     outer: Any = Forward(level)
     each = values(sample, chosen)

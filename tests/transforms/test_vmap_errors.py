@@ -1,4 +1,4 @@
-"""Calls that ``vmap`` refuses, and the words of the errors."""
+"""Calls that ``vmap`` refuses, and the error messages."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def test_errors(run: Function, error: type[Exception], words: str) -> None:
     ],
 )
 @pytest.mark.parametrize("which", ["first", "last", "all"])
-def test_what_is_refused_for_one_example_is_refused_for_many(f: Function, shapes: list[Any], which: str) -> None:
-    """All examples together have an axis more, which would make some of these operands fit."""
+def test_operands_refused_for_one_example_are_refused_in_vmap(f: Function, shapes: list[Any], which: str) -> None:
+    """The additional axis of the examples would make some of these operands fit."""
     operands = [real(*shape) for shape in shapes]
     chosen = {"first": {0}, "last": {len(shapes) - 1}, "all": set(range(len(shapes)))}[which]
     with pytest.raises(ShapeError):
@@ -106,7 +106,7 @@ def test_what_is_refused_for_one_example_is_refused_for_many(f: Function, shapes
         )
 
 
-def test_what_leaks_is_refused() -> None:
+def test_leaked_tensors_are_refused() -> None:
     kept: list[Any] = []
 
     def f(x: Any) -> Any:
@@ -126,7 +126,7 @@ def test_what_leaks_is_refused() -> None:
     assert "differs between examples" in repr(leaked)
 
 
-def test_other_backends_are_told_from_other_levels() -> None:
+def test_other_backends_are_distinguished_from_other_levels() -> None:
     elsewhere = bb.ones(2, backend="null")
     with pytest.raises(BackendMismatchError, match=r"write \.to\('autodiff\(numpy\)'\)"):
         bb.vmap(lambda x: x * elsewhere)(X)
@@ -136,7 +136,7 @@ def test_other_backends_are_told_from_other_levels() -> None:
     assert bb.vmap(lambda x: x * above)(X.to("autodiff(autodiff(numpy))")).shape == (3, 2)
 
 
-def test_what_leaks_from_a_derivative_inside_is_refused() -> None:
+def test_tensors_leaked_from_an_inner_derivative_are_refused() -> None:
     kept: list[Any] = []
 
     def f(x: Any) -> Any:

@@ -19,8 +19,8 @@ from backburn.ops.table import OPERATIONS
 
 SIZE = 3
 
-# Operations run one example after another, for want of a batched form (none), and refused ones, because the results
-# of the examples could not be one tensor. These lists only ever get shorter.
+# Operations without a batched form, which run one example at a time (none at present), and refused ones, because the
+# results of the examples would not form one tensor. These lists must not grow.
 BY_LOOP: set[str] = set()
 REFUSED = {"masked_select", "nonzero", "unique_all", "quantize", "quantize_between", "to_numpy", "to_numpy_many"}
 # Operations without an operand that could differ between examples.
@@ -33,7 +33,7 @@ K = load_backend("numpy")
 
 
 def copies(operand: Any) -> Any:
-    """``SIZE`` versions of a host operand that keep what makes it valid: floats smaller and smaller, others moved."""
+    """Return ``SIZE`` valid versions of a host operand: floats scaled down, others rolled."""
     if isinstance(operand, list):
         return [copies(o) for o in operand]
     if operand.dtype.kind == "f":
@@ -62,13 +62,13 @@ def results(found: Any) -> tuple[Any, ...]:
 
 
 def patterns(sample: Sample) -> list[tuple[int, ...]]:
-    """Every choice of the operands that are to differ between examples."""
+    """Return the choices of operands that differ between examples."""
     places = [i for i, o in enumerate(sample.operands) if is_array(o)]
     return [c for n in range(1, len(places) + 1) for c in itertools.combinations(places, n)][:31]
 
 
 def check(name: str, sample: Sample, chosen: tuple[int, ...]) -> set[str]:
-    """Compare all at once with one by one; what was run one by one."""
+    """Compare the batch with a loop over examples; return the operations that ran one by one."""
     level = Batched(K, SIZE)
     operands = [copies(o) if i in chosen else o for i, o in enumerate(sample.operands)]
     given = [each(primitive(o), level.mapped) if i in chosen else primitive(o) for i, o in enumerate(operands)]
@@ -85,7 +85,7 @@ def check(name: str, sample: Sample, chosen: tuple[int, ...]) -> set[str]:
             )
             for i in range(SIZE)
         ]
-    except Exception:  # one of the copies is not valid: neither may the batch be
+    except Exception:  # a copy is invalid: the batch must be refused too
         level.on_fallback = "allow"
         with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the backend raises
             getattr(level, name)(*given, **sample.attributes)
@@ -106,7 +106,7 @@ BATCHED = [n for n in SAMPLES if n not in REFUSED | MADE | QUANTIZED]
 
 
 @pytest.mark.parametrize("name", BATCHED)
-def test_all_at_once_is_one_by_one(name: str) -> None:
+def test_batches_equal_a_loop(name: str) -> None:
     looped: set[str] = set()
     for sample in SAMPLES[name].cases:
         for chosen in patterns(sample):
@@ -116,13 +116,13 @@ def test_all_at_once_is_one_by_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", BATCHED)
 def test_batches_of_batches(name: str) -> None:
-    """Rules are written over the operations of the level below, which may be another one of ``vmap``."""
+    """Rules call the operations of the level below, which may be another level of ``vmap``."""
     for number, sample in enumerate(SAMPLES[name].cases):
         chosen = [i for i, o in enumerate(sample.operands) if is_array(o)]
         below, operands = Batched(K, SIZE), [copies(o) if i in chosen else o for i, o in enumerate(sample.operands)]
         above = Batched(below, 2)
 
-        def twice(a: Any) -> Any:  # the outer examples are alike, and stand second
+        def twice(a: Any) -> Any:  # the outer examples are equal, on axis 1
             both = np.stack([a, a], 1)
             return above.mapped(below.mapped(K.from_numpy(both)))  # noqa: B023
 
@@ -130,7 +130,7 @@ def test_batches_of_batches(name: str) -> None:
         once = [each(primitive(o), below.mapped) if i in chosen else o for i, o in enumerate(operands)]
         try:
             expected = results(getattr(below, name)(*once, **sample.attributes))
-        except Exception:  # one of the copies is not valid
+        except Exception:  # a copy is invalid
             continue
         found = results(getattr(above, name)(*given, **sample.attributes))
         for part, wanted in zip(found, expected, strict=True):
@@ -148,7 +148,7 @@ def test_no_examples(name: str) -> None:
             level = Batched(K, 0)
             try:
                 expected = results(getattr(K, name)(*map(primitive, sample.operands), **sample.attributes))
-            except Exception:  # a sample of what is refused
+            except Exception:  # the operation is refused
                 continue
             given = [
                 each(primitive(o), lambda a: level.mapped(np.stack([a])[:0])) if i in chosen else primitive(o)  # noqa: B023
@@ -160,8 +160,8 @@ def test_no_examples(name: str) -> None:
                 assert level.dtype(part) is K.dtype(wanted)
 
 
-def test_what_needs_a_rule_has_one() -> None:
-    """The others run their default bodies inside vmap, which is right where these are what is differentiated anyway."""
+def test_operations_that_need_a_rule_have_one() -> None:
+    """Other operations run their default bodies in vmap, which suits those that are differentiated through them."""
     ours = [e for e in OPERATIONS.values() if e.body.__module__.startswith("backburn.ops.")]
     needing = {e.name for e in ours if e.required or e.gradients}
     ruled = {e.name for e in OPERATIONS.values() if rule_of(e) is not None}
@@ -172,7 +172,7 @@ def test_what_needs_a_rule_has_one() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED - {"to_numpy", "to_numpy_many"}))
-def test_what_depends_on_values_is_refused(name: str) -> None:
+def test_shapes_that_depend_on_values_are_refused(name: str) -> None:
     sample = SAMPLES[name].cases[0]
     level = Batched(K, SIZE)
     given = [level.mapped(K.from_numpy(copies(o))) for o in sample.operands]
@@ -181,7 +181,7 @@ def test_what_depends_on_values_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(QUANTIZED))
-def test_what_is_quantized_is_the_same_for_all(name: str) -> None:
+def test_quantized_tensors_are_shared_by_all_examples(name: str) -> None:
     level = Batched(K, SIZE)
     q = K.quantize(K.from_numpy(np.eye(4, dtype=np.float32)))
     operands = [q] * len(OPERATIONS[name].operands)

@@ -105,10 +105,10 @@ def test_a_recorded_step_learns_as_one_that_is_not(cupy: Any, k: Any, options: s
 SCENARIOS: list[Callable[[], None]] = [
     test_capture.test_a_replay_makes_no_call_of_the_step,
     test_capture.test_outputs_outlive_the_next_replay,
-    test_capture.test_state_from_elsewhere_is_taken_up,
-    test_capture.test_other_shapes_are_recorded_on_their_own,
+    test_capture.test_a_new_state_replaces_the_last_one,
+    test_capture.test_each_shape_is_recorded_separately,
     test_capture.test_tied_weights_stay_tied,
-    test_capture.test_numbers_that_would_freeze_are_found,
+    test_capture.test_changing_numbers_in_the_state_prevent_recording,
 ]
 
 
@@ -124,16 +124,16 @@ def test_what_holds_on_every_backend_that_records(
 @pytest.mark.parametrize("how", ["another is left out", "others are loaded"])
 def test_each_parameter_goes_on_from_its_own_step(cupy: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_capture, "RECORDING", CUPY)
-    test_capture.test_each_parameter_goes_on_from_its_own_step(how)
+    test_capture.test_each_parameter_continues_from_its_own_step_count(how)
 
 
 def test_parts_of_the_state_change_places(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_capture, "RECORDING", CUPY)
-    test_capture.test_parts_of_the_state_change_places(lambda a, b: (bb.flip(b), bb.flip(a)))
+    test_capture.test_parts_of_the_state_may_be_swapped(lambda a, b: (bb.flip(b), bb.flip(a)))
 
 
 def test_the_state_is_given_away(cupy: Any) -> None:
-    test_capture.test_the_state_is_given_away_on_every_backend(CUPY)
+    test_capture.test_the_state_is_used_up_on_every_backend(CUPY)
 
 
 def recorded(k: Any, program: Any, state: Any, inputs: Any) -> tuple[Any, Recording]:
