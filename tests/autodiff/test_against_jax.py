@@ -17,14 +17,14 @@ from backburn.transforms import hessian, jvp, vjp
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jax")]
 
-jax = pytest.importorskip("jax", reason="JAX is not installed: the extra `test` brings it")
+jax = pytest.importorskip("jax", reason="JAX is not installed: the extra `test` installs it")
 jnp: Any = jax.numpy
 lax: Any = jax.lax
 
 
 @pytest.fixture(autouse=True)
 def _wide() -> Any:
-    """JAX computes in float32 unless told otherwise."""
+    """Let JAX compute in float64."""
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
     yield
@@ -33,7 +33,7 @@ def _wide() -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A function of arrays, ours and JAX's, and the arrays to compare it at."""
+    """Our function and JAX's, and the arrays at which to compare them."""
 
     ours: Callable[..., Any]
     theirs: Callable[..., Any]
@@ -41,18 +41,18 @@ class Case:
 
 
 def shape_for(name: str) -> tuple[int, int]:
-    """Lengths from 2 to 3 that follow from the name, so that shapes are mixed and every run is the same."""
+    """Return lengths of 2 or 3 derived from the name, so that shapes vary and runs are reproducible."""
     rng = np.random.default_rng(list(name.encode()))
     return int(rng.integers(2, 4)), int(rng.integers(2, 4))
 
 
 def real(name: str, *shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Any:
-    """Random numbers from ``low`` to ``high``."""
+    """Return random numbers from ``low`` to ``high``."""
     return np.random.default_rng([seed, *name.encode()]).uniform(low, high, shape or shape_for(name))
 
 
 def spd(n: int) -> Any:
-    """A symmetric matrix with eigenvalues well apart and above 0."""
+    """Return a symmetric matrix with distinct eigenvalues above 0."""
     a = real("spd", n, n)
     return a @ a.T + np.diag(np.arange(1.0, n + 1.0))
 
@@ -61,7 +61,7 @@ CASES: dict[str, Case] = {}
 
 
 def unary(name: str, ours: Any, theirs: Any = None, low: float = -2.0, high: float = 2.0) -> None:
-    """A case of a function of each element."""
+    """Add a case of an elementwise function."""
     CASES[name] = Case(ours, theirs or getattr(jnp, name), (real(name, low=low, high=high),))
 
 
@@ -93,7 +93,7 @@ unary("clip", lambda x: bb.clip(x, -0.7, 1.1), lambda x: jnp.clip(x, -0.7, 1.1))
 
 
 def binary(name: str, ours: Any, theirs: Any, low: float = -2.0, high: float = 2.0) -> None:
-    """A case of a function of two tensors, one of which is broadcast."""
+    """Add a case of a function of two tensors, the second of which is broadcast."""
     rows, columns = shape_for(name)
     pair = real(name, rows, columns, low=low, high=high), real(name, columns, low=low, high=high, seed=1)
     CASES[name] = Case(ours, theirs, pair)
@@ -120,7 +120,7 @@ CASES["cummax"] = Case(lambda x: bb.cummax(x, axis=1) ** 2.0, lambda x: lax.cumm
 CASES["softmax"] = Case(lambda x: functional.softmax(x, axis=1), lambda x: jax.nn.softmax(x, axis=1), (X,))
 CASES["log_softmax"] = Case(lambda x: functional.log_softmax(x, axis=0), lambda x: jax.nn.log_softmax(x, axis=0), (X,))
 
-# ---- shapes and indices: what they move is squared, so that there is a Hessian ----
+# ---- shapes and indices: results are squared, so that Hessians are not 0 ----
 
 INDEX = np.array([2, 0, 2])
 MOVES: dict[str, tuple[Any, Any]] = {
@@ -227,7 +227,7 @@ CASES["rfft"] = Case(
 
 
 def theirs_all(f: Callable[..., Any], inputs: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
-    """Value, cotangents, tangent and Hessian of ``sum(u * f)`` by JAX, in one compiled function."""
+    """Return JAX's value, cotangents, tangent and Hessian of ``sum(u * f)``, from one compiled function."""
     u_seed = np.random.default_rng(seed)
     shape = jax.eval_shape(f, *inputs).shape
     u = u_seed.uniform(0.5, 1.5, shape)
@@ -248,7 +248,7 @@ def theirs_all(f: Callable[..., Any], inputs: tuple[Any, ...], seed: int) -> tup
 
 
 def close(ours: Any, theirs: Any, what: str) -> None:
-    """Agreement to rounding, relative to the largest element."""
+    """Compare up to rounding, relative to the largest element."""
     size = max(1.0, float(np.abs(theirs).max(initial=0.0)))
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10 * size, err_msg=what)
 
@@ -281,7 +281,7 @@ def test_there_are_enough_of_them() -> None:
 # ---- the typed graph and the record tape ----
 
 W = real("weights", 2, 3)
-#: A node's builder for each operation, its twin in JAX, and the parameters.
+#: For each operation: a function that builds its node, the same in JAX, and the parameters.
 GRAPH: dict[str, Case] = {
     "Input": Case(lambda g, p: g.mul(g.input(W), p), lambda p: W * p, (X,)),
     "Parameter": Case(lambda g, p: p, lambda p: p, (X,)),

@@ -1,4 +1,4 @@
-"""``Forward``: tangents of every operation, against central differences and against the gradients they are made of."""
+"""``Forward``: tangents of every operation, against central differences and against gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backburn.ops.table import OPERATIONS
 
 BASE: Any = load_backend("numpy")
 FORWARD: Any = Forward(BASE)
-#: The samples of each operation at which there is something to differentiate.
+#: The differentiable samples of each operation.
 CASES: dict[str, list[Sample]] = {
     name: found
     for name, samples in SAMPLES.items()
@@ -31,7 +31,7 @@ def tuple_of(results: Any) -> tuple[Any, ...]:
 
 
 def called(k: Any, name: str, sample: Sample, floats: list[Any]) -> list[Any]:
-    """The float outputs of an operation on ``k``, with ``floats`` in place of the sample's float arrays."""
+    """Return the float outputs of an operation on ``k``, with ``floats`` in place of the sample's float arrays."""
     outputs = getattr(k, name)(
         *store_quantized(BASE, with_leaves(sample, floats, BASE.from_numpy)), **sample.attributes
     )
@@ -39,7 +39,7 @@ def called(k: Any, name: str, sample: Sample, floats: list[Any]) -> list[Any]:
 
 
 def pushed(name: str, sample: Sample, at: list[Any], along: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The values of the float outputs, and their tangents (zeros where there is none)."""
+    """Return the float outputs and their tangents, with zeros for missing ones."""
     duals = [FORWARD.dual(BASE.from_numpy(a), BASE.from_numpy(d)) for a, d in zip(at, along, strict=True)]
     outputs = called(FORWARD, name, sample, duals)
     values = [BASE.to_numpy(y.value) for y in outputs]
@@ -47,7 +47,7 @@ def pushed(name: str, sample: Sample, at: list[Any], along: list[Any]) -> tuple[
 
 
 def pulled(name: str, sample: Sample, at: list[Any], cotangents: list[Any]) -> list[Any]:
-    """The cotangents of the float operands by reverse mode, zeros where none flowed."""
+    """Return the cotangents of the float operands from reverse mode, with zeros for missing ones."""
     outer: Any = Autodiff(BASE)
     inputs = [outer.set_require_grad(outer.from_inner(BASE.from_numpy(a)), True) for a in at]
     outputs = called(outer, name, sample, inputs)
@@ -64,7 +64,7 @@ def pulled(name: str, sample: Sample, at: list[Any], cotangents: list[Any]) -> l
 
 @pytest.mark.parametrize("name", CASES)
 def test_tangents_and_gradients_are_adjoint(name: str) -> None:
-    """``<u, J v> = <J' u, v>`` at every sample, those included at which the derivative is a convention."""
+    """``<u, J v> = <J' u, v>`` at every sample, including those where the derivative is a convention."""
     for sample in CASES[name]:
         check_adjoint(name, sample)
 
@@ -83,7 +83,7 @@ def check_adjoint(name: str, sample: Sample) -> None:
     forward = [u * t for u, t in zip(cotangents, tangents, strict=True)]
     reverse = [g * d for g, d in zip(gradients, along, strict=True)]
     finite = [all(np.isfinite(x).all() for x in side) for side in (forward, reverse)]
-    if not all(finite):  # NaN and infinities come out of both, unless the values are none of either's making
+    if not all(finite):  # both have NaN or infinities, unless the values have them
         assert finite[0] == finite[1] or not all(np.isfinite(v).all() for v in values)
         return
     coarsest = max([0.0, *(bb.finfo(v.dtype).eps for v in values)])
@@ -117,9 +117,9 @@ def check_tangents(name: str, sample: Sample) -> None:
     assert got == pytest.approx((ends[0] - ends[1]) / (2 * STEP), abs=1e-6 * size)
 
 
-# ---- how each operation does it ----
+# ---- how tangents are computed ----
 
-#: Operations with a tangent rule, and operations whose gradient rule is transposed: as few as possible of either.
+#: Operations with a tangent rule, and operations whose gradient rule is transposed; both should stay few.
 TANGENTS = {
     "conv", "conv_transpose", "cummax", "cummin", "cumulative_prod", "dropout", "eig", "eigh", "embedding", "inv",
     "linear", "log_softmax", "log_softmax_backward", "logcumsumexp", "max_pool", "modulus", "pad", "phase",
@@ -129,7 +129,7 @@ TANGENTS = {
 TRANSPOSED = {"cholesky", "fake_quantize_between", "lu", "pinv", "qr", "scatter_reduce"}
 
 
-def test_tangents_of_their_own_are_few() -> None:
+def test_few_operations_have_tangent_rules() -> None:
     ours = (e for e in OPERATIONS.values() if e.differentiable and e.body.__module__.startswith("backburn.ops."))
     ways = {entry.name: jvp_strategy(entry.name) for entry in ours}
     assert {n for n, w in ways.items() if "tangent" in w} == TANGENTS
@@ -139,7 +139,7 @@ def test_tangents_of_their_own_are_few() -> None:
     }  # fmt: skip
 
 
-def test_marks_are_checked_as_they_are_made() -> None:
+def test_tangent_marks_are_checked_when_declared() -> None:
     with pytest.raises(ValueError, match="already"):
         elementwise("sin")
     with pytest.raises(ValueError, match="several operands at once"):
@@ -155,7 +155,7 @@ def test_marks_are_checked_as_they_are_made() -> None:
 
 # ---- nesting ----
 
-#: One smooth sample of each operation that has one with two derivatives and few elements.
+#: For each operation, a small sample with two derivatives, if it has one.
 SMOOTH: dict[str, Sample] = {}
 for _name, _samples in CASES.items():
     for _sample in _samples:
@@ -176,12 +176,12 @@ def scalar_of(name: str, sample: Sample, k: Any, inputs: list[Any]) -> Any:
 
 
 def constant(k: Any, array: Any) -> Any:
-    """A host array as a constant of ``k``, some levels above ``BASE``."""
+    """Return a host array as a constant of ``k``, at any level above ``BASE``."""
     return BASE.from_numpy(array) if k is BASE else k.from_inner(constant(k.inner_backend, array))
 
 
 def along(k: Any, function: Any, at: list[Any], directions: list[Any]) -> Any:
-    """The derivative by ``Forward(k)`` of a scalar function along ``directions``, at primitives of ``k``."""
+    """Return the derivative of a scalar function along ``directions`` at primitives of ``k``, from ``Forward(k)``."""
     level: Any = Forward(k)
     out = function(level, [level.dual(x, constant(k, d)) for x, d in zip(at, directions, strict=True)])
     found = level.tangent(out)
@@ -189,7 +189,7 @@ def along(k: Any, function: Any, at: list[Any], directions: list[Any]) -> Any:
 
 
 def against(k: Any, function: Any, at: list[Any], directions: list[Any]) -> Any:
-    """Return the derivative by ``Autodiff(k)``."""
+    """Return the same derivative from ``Autodiff(k)``."""
     level: Any = Autodiff(k)
     inputs = [level.set_require_grad(level.from_inner(x), True) for x in at]
     out = function(level, inputs)

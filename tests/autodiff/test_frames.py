@@ -1,4 +1,4 @@
-"""The Python frames of a product and its gradient: what every small step pays, whatever the processor."""
+"""The number of Python frames of a product and its gradient, the fixed cost of small operations."""
 
 from collections.abc import Callable
 

@@ -14,7 +14,7 @@ from backburn_numpy import NumpyBackend
 
 
 class Settles(Wrapper):
-    """Notes the operations of a reverse pass, and settles gradients to new primitives."""
+    """Record the operations of a reverse pass, and settle gradients to new primitives."""
 
     name = "settles"
     settles = True
@@ -50,13 +50,13 @@ def test_each_gradient_is_settled_once_like_its_leaf(level: Any) -> None:
     assert (x.grad(gradients).tolist(), y.grad(gradients).tolist()) == ([4.0, 5.0], [1.0, 2.0])
 
 
-def test_a_gradient_is_settled_before_the_pass_goes_on(level: Any) -> None:
+def test_a_gradient_is_settled_before_the_pass_continues(level: Any) -> None:
     x, w = leaf(level, [1.0, 2.0]), leaf(level, [3.0, 4.0])
     y = bb.exp(bb.sin(x)) * w
     level.calls.clear()
     y.sum().backward()
     assert "settle" in level.calls
-    assert level.calls.index("settle") < level.calls.index("cos"), "w's gradient is final before that of sin"
+    assert level.calls.index("settle") < level.calls.index("cos"), "the gradient of w is final before that of sin"
     assert level.settled[0][1].tolist() == [3.0, 4.0]
 
 
@@ -68,7 +68,7 @@ def test_a_gradient_with_two_parts_is_settled_after_the_last(level: Any) -> None
     assert len(level.settled) == 1
 
 
-def test_a_leaf_that_a_branch_gives_nothing_to_is_settled_at_the_end(level: Any) -> None:
+def test_a_leaf_without_a_gradient_from_one_branch_is_settled_at_the_end(level: Any) -> None:
     x, y = leaf(level, [1.0, 2.0]), leaf(level, [3.0, 4.0])
 
     @bb.custom_vjp

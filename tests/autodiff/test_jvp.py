@@ -1,4 +1,4 @@
-"""``jvp`` and what is made of it: levels, leaks, other kinds, custom rules, checkpoints, trees."""
+"""``jvp`` and transforms based on it: levels, leaks, other dtypes, custom rules, checkpoints, trees."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tensor(values: Any, **options: Any) -> Any:
 
 
 def slope(f: Any) -> Any:
-    """The derivative of a function of a number, forward."""
+    """Return the forward-mode derivative of a function of a number."""
     return lambda x: jvp(f, (x,), (1.0,))[1]
 
 
@@ -60,7 +60,7 @@ def test_a_derivative_that_returns_a_function_keeps_its_perturbations_apart() ->
         return lambda f: lambda x: f(x + u)
 
     def differentiated(f: Any) -> Any:
-        """The derivative of ``u -> shift(u)(f)(y)`` at 0, as a function of y."""
+        """Return the derivative of ``u -> shift(u)(f)(y)`` at 0, as a function of y."""
         return lambda y: slope(lambda u: shift(u)(f)(y))(tensor(0.0))
 
     twice = differentiated(differentiated(bb.exp))
@@ -130,13 +130,13 @@ def test_a_leaked_tensor_is_refused_and_explained() -> None:
     assert leaked[0].item() == 6.0
 
 
-def test_backends_of_the_users_are_no_runs_of_a_transform() -> None:
-    """Two decorations of one backend, of which neither contains the other."""
+def test_decorators_written_by_the_user_are_not_levels_of_a_transform() -> None:
+    """Two decorators of one backend, neither of which contains the other."""
     with pytest.raises(BackendMismatchError, match=r"different backends.*write \.to\('forward\(numpy\)'\)"):
         bb.ones(2, backend="forward(numpy)") + bb.ones(2, backend="autodiff(numpy)")
 
 
-# ---- other kinds, rules of the user's, checkpoints ----
+# ---- other dtypes, user-defined rules, checkpoints ----
 
 
 def test_integers_booleans_and_quantized_tensors_pass_through() -> None:
@@ -164,7 +164,7 @@ def test_a_number_among_the_results_has_the_tangent_of_a_constant() -> None:
         assert {**tangent, "y": tangent["y"].item()} == expected
 
 
-def test_operations_of_users_carry_tangents_three_ways() -> None:
+def test_user_defined_operations_propagate_tangents_in_three_ways() -> None:
     @bb.operation()
     def jvp_body(k: Any, x: Any, /) -> Any:
         """The third power, differentiated through its body."""
@@ -291,7 +291,7 @@ def test_hessians_of_trees() -> None:
     assert [h.item() for h in (xx, xy, yx, yy)] == [0.0, 4.0, 4.0, 2.0]
 
 
-# ---- cost, bad inputs ----
+# ---- cost, invalid inputs ----
 
 
 def test_jvp_runs_the_function_once_and_records_nothing() -> None:
@@ -342,7 +342,7 @@ def test_bad_inputs_are_explained() -> None:
 
 
 @pytest.mark.parametrize("mode", ["reverse", "forward"])
-def test_jacobians_of_many_elements_are_made_in_parts(mode: str) -> None:
+def test_jacobians_of_many_elements_use_several_groups(mode: str) -> None:
     from backburn.transforms import jacobians
 
     x = tensor(np.linspace(-1, 1, jacobians.AT_ONCE + 44))
@@ -355,7 +355,7 @@ def test_jacobians_of_many_elements_are_made_in_parts(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["reverse", "forward"])
-def test_functions_under_a_jacobian_may_look_at_their_values(mode: str) -> None:
+def test_functions_under_a_jacobian_may_read_values(mode: str) -> None:
     x = tensor([1.0, 2.0, -0.5])
     assert jacobian(lambda x: x * x if x.sum().item() > 0 else x, mode=mode)(x).tolist()[1] == [0.0, 4.0, 0.0]
     assert jacobian(lambda x: x[x > 0.0] ** 2.0, mode=mode)(x).tolist() == [[2.0, 0.0, 0.0], [0.0, 4.0, 0.0]]
@@ -365,7 +365,7 @@ def test_functions_under_a_jacobian_may_look_at_their_values(mode: str) -> None:
     assert w.grad(found.sum().backward()).tolist() == [1.0, 1.0, 1.0]
 
 
-def test_infinite_numbers_that_are_written_are_constants() -> None:
+def test_infinite_numbers_written_to_elements_are_constants() -> None:
     x, direction = tensor([1.0, 2.0, 3.0]), tensor([1.0, 1.0, 1.0])
     for f in (lambda x: x.at[1].set(np.inf), lambda x: bb.scatter(x, bb.asarray([1]), -np.inf, axis=0)):
         assert jvp(f, (x,), (direction,))[1].tolist() == [1.0, 0.0, 1.0]

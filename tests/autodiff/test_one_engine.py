@@ -1,4 +1,4 @@
-"""One engine below everything: one table of rules, the same calls to the backend, and no finite differences."""
+"""Every interface uses one engine: one table of rules, the same backend calls, no finite differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ W = np.array([[0.5, 1.5, -0.5], [0.2, -0.4, 0.9]])
 
 
 class Watched(NumpyBackend):
-    """Writes down the operations that are asked of it, and what the sines and tangents are of."""
+    """Record the operations that are called, and the operands of ``sin``, ``cos`` and ``tanh``."""
 
     calls: list[str]
     operands: list[Any]
@@ -100,8 +100,8 @@ FACES: dict[str, Callable[[Any], Callable[[], Any]]] = {
 }  # fmt: skip
 
 
-def test_every_face_asks_the_same_of_the_backend(watched: Any) -> None:
-    # Functions that put gradients into buffers, cells and parameters, and check that they are finite.
+def test_every_interface_calls_the_same_operations(watched: Any) -> None:
+    # Operations that store gradients in buffers, cells and parameters, and check that they are finite.
     looks = ("isfinite", "logical_not", "any", "to_numpy_many", "to_numpy")
     around = ("add", "zeros", "astype", "from_numpy", "full", *looks)
     found = {}
@@ -118,7 +118,7 @@ def test_every_face_asks_the_same_of_the_backend(watched: Any) -> None:
 
 @pytest.fixture
 def doubled() -> Iterator[None]:
-    """The gradient of ``tanh`` replaced, in the one table, by twice the cotangent."""
+    """Replace the gradient of ``tanh`` in the table of rules by twice the cotangent."""
     entry = OPERATIONS["tanh"]
     before = entry.gradients
     entry.gradients = [GradientRule(("x",), lambda k, g: k.mul(g, 2.0), ("k", "g"), False)]
@@ -129,7 +129,7 @@ def doubled() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("doubled")
-def test_replacing_one_rule_changes_every_face() -> None:
+def test_replacing_one_rule_affects_every_interface() -> None:
     k = NumpyBackend()
     for name, face in FACES.items():
         np.testing.assert_allclose(face(k)(), X.T @ np.full((2, 3), 2.0), rtol=1e-12, err_msg=name)
@@ -148,7 +148,7 @@ def test_replacing_one_rule_changes_every_face() -> None:
     for spec in ("numpy", "autodiff(numpy)", "forward(numpy)"):
         report = check_backend(spec, ops=["tanh"], kinds=["gradient", "second_gradient"])
         assert not report.ok, spec
-        assert {r.id.split("-")[2] for r in report.failures} == {"gradient"}, spec  # the second agrees with the first
+        assert {r.id.split("-")[2] for r in report.failures} == {"gradient"}, spec  # second ones agree with the first
 
 
 def test_with_its_own_rule_tanh_passes_again() -> None:
@@ -166,7 +166,7 @@ def closed_forms(x: Any) -> tuple[Any, Any]:
 
 
 def test_second_derivatives_agree_with_closed_forms(watched: Any) -> None:
-    """Gradients agree to 1e-12 relative by every method; and ``sin`` and ``cos`` are only ever taken at the point."""
+    """Every method agrees to 1e-12, and evaluates ``sin`` and ``cos`` only at the given point."""
     x, v = np.array([0.3, -0.7, 1.1]), np.array([1.0, -2.0, 0.5])
     first, second = closed_forms(x)
     f = lambda x: bb.sin(x).sum() * (x * x).sum()

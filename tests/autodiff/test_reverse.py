@@ -35,12 +35,12 @@ from backburn.tensor.core.defaults import as_backend
 from backburn_numpy import NumpyBackend
 
 BASE = NumpyBackend()
-OUTER: Any = Autodiff(BASE)  # untyped here: what types forbid is tested too
+OUTER: Any = Autodiff(BASE)  # untyped, since calls that types forbid are tested too
 TWICE: Any = Autodiff(OUTER)
 
 
 def leaf(values: Any, k: Any = OUTER) -> Any:
-    """A tracked leaf of ``k``, untracked on the levels below."""
+    """Return a tracked leaf of ``k``, untracked at the levels below."""
     x: Any = np.asarray(values, np.float64)
     levels: list[Any] = [OUTER] if k is OUTER else [OUTER, TWICE]
     for level in levels:
@@ -55,7 +55,7 @@ def total(k: Any, x: Any) -> Any:
 # ---- identity ----
 
 
-def test_wrapping_gives_one_object_around_the_very_backend() -> None:
+def test_wrapping_a_backend_twice_gives_one_object() -> None:
     assert Autodiff(NumpyBackend()) is OUTER
     assert OUTER.inner_backend is BASE
     assert load_backend("autodiff(numpy)") is OUTER
@@ -78,7 +78,7 @@ def test_a_foreign_autodiff_backend_that_disagrees_is_refused_with_both_types_na
         device = "elsewhere"
 
     class Foreign(NumpyBackend):
-        """Somebody's autodiff backend, on another device than what it wraps."""
+        """A third-party autodiff backend with a different device than its inner backend."""
 
         _instance = None
         inner_backend = Other()
@@ -177,7 +177,7 @@ def test_int_bool_and_quantized_tensors_have_no_gradient() -> None:
             OUTER.inner(p)
 
 
-def test_primitives_go_in_and_out_by_the_methods_of_their_kind() -> None:
+def test_each_kind_of_primitive_has_its_own_inner_and_from_inner() -> None:
     inner = {
         "": BASE.from_numpy(np.ones(2)), "int_": np.ones(2, np.int64), "bool_": np.ones(2, np.bool_),
         "q_": BASE.quantize(np.ones(2)),
@@ -212,7 +212,7 @@ def test_gradients_belong_to_one_level() -> None:
 # ---- tracking ----
 
 
-def test_require_grad_makes_a_new_leaf_and_leaves_its_argument_alone() -> None:
+def test_require_grad_returns_a_new_leaf() -> None:
     x = OUTER.from_inner(np.ones(2))
     w = OUTER.set_require_grad(x, True)
     assert (OUTER.is_require_grad(x), OUTER.is_require_grad(w)) == (False, True)
@@ -225,7 +225,7 @@ def test_require_grad_makes_a_new_leaf_and_leaves_its_argument_alone() -> None:
             OUTER.set_require_grad(y, flag)
 
 
-def test_a_tensor_between_keeps_its_gradient_only_when_asked_to() -> None:
+def test_an_intermediate_tensor_keeps_its_gradient_only_with_retain_grad() -> None:
     x = leaf([3.0])
     y = OUTER.mul(x, x)
     z = OUTER.retain_grad(y)
@@ -266,7 +266,7 @@ def test_backward_inside_no_grad_still_records_on_inner_levels() -> None:
 # ---- the reverse pass ----
 
 
-def test_a_cotangent_weights_and_ones_are_the_default() -> None:
+def test_the_cotangent_is_ones_by_default() -> None:
     x = leaf([1.0, 2.0])
     np.testing.assert_array_equal(OUTER.grad(x, OUTER.backward(OUTER.mul(x, x))), [2.0, 4.0])
     weighted = OUTER.backward(OUTER.mul(x, x), np.array([1.0, 10.0]))
@@ -276,7 +276,7 @@ def test_a_cotangent_weights_and_ones_are_the_default() -> None:
             OUTER.backward(OUTER.mul(x, x), wrong)
 
 
-def test_uses_of_one_tensor_add_up_and_broadcasting_is_undone() -> None:
+def test_gradients_of_several_uses_add_up_and_are_reduced_to_the_operands_shape() -> None:
     x, y = leaf([[1.0, 2.0, 3.0]]), leaf([[1.0], [2.0]])
     z = OUTER.add(OUTER.mul(x, y), OUTER.mul(x, x))
     grads = OUTER.backward(z)
@@ -329,9 +329,9 @@ def test_nothing_is_saved_that_no_gradient_needs() -> None:
     assert node.saved == ((keep,), 0.5)
 
 
-def test_saved_values_are_released_as_the_pass_goes() -> None:
+def test_saved_values_are_freed_during_the_reverse_pass() -> None:
     x = leaf(np.ones(8))
-    y = OUTER.exp(x)  # whose rule saves its result
+    y = OUTER.exp(x)  # its rule saves the result
     saved = weakref.ref(y.value)
     z = OUTER.add(y, 0.0)
     del y
@@ -375,8 +375,8 @@ def test_a_forward_loop_keeps_memory_flat() -> None:
         tracemalloc.stop()
 
 
-def test_a_long_chain_of_operations_goes_backward_and_is_dropped() -> None:
-    length = 200_000  # with recursion, a stack of 8 MB would not hold them
+def test_a_long_chain_of_operations_is_differentiated_and_freed() -> None:
+    length = 200_000  # recursion would overflow a stack of 8 MB
     x = leaf([0.5])
     y = x
     for _ in range(length):
@@ -406,7 +406,7 @@ def test_three_levels_give_third_derivatives() -> None:
 
 
 def test_perturbations_are_not_confused() -> None:
-    """d/dx [x * d/dy (x * y) at y = 1] at 2 is 4: the inner derivative's x is a variable of the outer one."""
+    """d/dx [x * d/dy (x * y) at y = 1] at 2 is 4: in the inner derivative, x is a variable of the outer one."""
     x = leaf([2.0])
     x_above = TWICE.from_inner(x)
     y = TWICE.set_require_grad(TWICE.from_inner(OUTER.from_inner(np.array([1.0]))), True)
@@ -429,12 +429,12 @@ def test_a_missing_rule_fails_when_the_operation_is_recorded(monkeypatch: pytest
     assert OUTER.is_tracked(mul(OUTER, x, OUTER.from_inner(np.ones(1))))
 
 
-def test_a_rule_may_only_name_what_exists() -> None:
+def test_a_rule_may_only_name_existing_operands() -> None:
     with pytest.raises(ValueError, match="'z'"):
         gradient_rule("mul", z=lambda k, g: g)
     with pytest.raises(ValueError, match="'w'"):
         gradient_rule("bitwise_and", x=lambda k, g: g, y=lambda k, g, w: g)
-    assert not OPERATIONS["bitwise_and"].gradients, "the first of the two either"
+    assert not OPERATIONS["bitwise_and"].gradients, "neither of the two rules was added"
     with pytest.raises(ValueError, match="already"):
         gradient_rule("mul", x=lambda g: g)
     with pytest.raises(ValueError, match="is not a function"):
@@ -491,7 +491,7 @@ def test_eight_threads_share_a_leaf() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_pass_that_is_overtaken_by_another_loses_no_gradient() -> None:
+def test_a_reverse_pass_interrupted_by_another_thread_loses_no_gradient() -> None:
     x = leaf([1.0, 2.0])
     y = OUTER.neg(x)
     found: list[Any] = []
@@ -521,8 +521,8 @@ def test_primitives_print_their_state() -> None:
     assert "1 tensor" in repr(OUTER.backward(OUTER.mul(x, x)))
 
 
-def test_primitives_of_other_levels_have_no_answer() -> None:
-    """None says that no gradient flowed, and only of the level's own primitives."""
+def test_gradients_of_primitives_of_other_levels_are_refused() -> None:
+    """Primitives of another level are an error; None means that no gradient flowed."""
     k, outer = OUTER, TWICE
     x = k.set_require_grad(k.from_inner(np.ones(2)), flag=True)
     y = outer.set_require_grad(outer.from_inner(k.from_inner(np.ones(2))), True)
@@ -553,7 +553,7 @@ def test_copies_of_gradients() -> None:
 
 def test_one_object_around_a_backend_in_all_threads() -> None:
     class Derived(Autodiff[Any]):
-        """A decorator of somebody else's."""
+        """A third-party decorator."""
 
     assert Derived(BASE) is Derived(BASE)
     assert Derived(BASE) is not Autodiff(BASE)
@@ -561,7 +561,7 @@ def test_one_object_around_a_backend_in_all_threads() -> None:
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(50):
-            own: Any = type("Own", (NumpyBackend,), {"_instance": None})  # which is one object, too
+            own: Any = type("Own", (NumpyBackend,), {"_instance": None})  # also a singleton
             inner: Any = own()
             made: list[Any] = []
             threads = [threading.Thread(target=lambda: made.append(Autodiff(inner))) for _ in range(8)]  # noqa: B023
@@ -574,8 +574,8 @@ def test_one_object_around_a_backend_in_all_threads() -> None:
         sys.setswitchinterval(before)
 
 
-def test_gradients_tell_how_they_are_read() -> None:
-    """They are not a dict by tensor."""
+def test_indexing_gradients_explains_how_to_read_them() -> None:
+    """Gradients cannot be indexed by tensor."""
     w = bb.asarray([1.0]).require_grad()
     gradients: Any = (w * w).sum().backward()
     with pytest.raises(TypeError, match=r"w\.grad\(gradients\)"):
@@ -583,14 +583,14 @@ def test_gradients_tell_how_they_are_read() -> None:
     assert repr(gradients) == "<gradients of 1 tensor on autodiff(numpy)>"
 
 
-def test_the_name_of_a_backend_is_told_how_to_load_it() -> None:
+def test_wrapping_a_name_suggests_load_backend() -> None:
     name: Any = "numpy"
     with pytest.raises(ArgumentError, match=r"write load_backend\('numpy'\)"):
         Autodiff(name)
 
 
-def test_a_graph_is_that_of_a_level() -> None:
-    """The gradient of a tensor that is marked on the outer level alone has no graph on the inner one."""
+def test_a_graph_belongs_to_one_level() -> None:
+    """A gradient of a tensor tracked only at the outer level has no graph at the inner level."""
     x = bb.asarray([1.0, 2.0], backend="autodiff(autodiff(numpy))").require_grad()
     slope: Any = x.grad((x**3.0).sum().backward())
     with pytest.raises(GraphError, match=r"not on the graph of autodiff\(numpy\): nothing .* bb.from_inner\(x"):

@@ -1,4 +1,4 @@
-"""Gradients that came from parts of a tensor are put together once."""
+"""Gradients of parts of a tensor are combined in one operation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backburn_numpy import NumpyBackend
 
 
 class Counting(NumpyBackend):
-    """Counts the operations that make large gradients of small ones."""
+    """Count the operations that assemble a large gradient from small ones."""
 
     calls: ClassVar[Counter[str]] = Counter()
 
@@ -34,7 +34,7 @@ class Counting(NumpyBackend):
 
 
 def read(x: Any, places: list[Any]) -> Any:
-    """The sum of squares of parts of ``x``, each with a weight of its own."""
+    """Return a weighted sum of cubes of parts of ``x``."""
     total = 0.0
     for i, place in enumerate(places):
         part = x[place]
@@ -62,7 +62,7 @@ PLACES: dict[str, list[Any]] = {
 
 
 def by_hand(x: Any, places: list[Any]) -> tuple[Any, Any]:
-    """First and (diagonal) second derivatives."""
+    """Return the first and the diagonal of the second derivatives."""
     first, second = np.zeros_like(x), np.zeros_like(x)
     for i, place in enumerate(places):
         first[place] += (i + 1.0) * 3 * x[place] ** 2
@@ -85,7 +85,7 @@ def test_first_and_second_derivatives(name: str) -> None:
 
 
 @pytest.mark.parametrize("dense_first", [True, False])
-def test_what_came_from_all_of_a_tensor_is_added(dense_first: bool) -> None:
+def test_gradients_of_parts_are_added_to_those_of_the_whole_tensor(dense_first: bool) -> None:
     values = np.random.default_rng(0).normal(size=(4, 3))
 
     def function(x: Any) -> Any:
@@ -107,8 +107,8 @@ def gradient_of(x: Any, function: Callable[[Any], Any]) -> Any:
 
 
 @pytest.mark.parametrize("steps", [10, 200])
-def test_a_loop_over_entries_costs_one_pass(steps: int) -> None:
-    """Not one for each step: its gradient would be quadratic in the steps."""
+def test_the_gradient_of_a_loop_over_entries_is_one_operation(steps: int) -> None:
+    """One operation per step would make the gradient quadratic in the number of steps."""
     x = np.random.default_rng(0).normal(size=(steps, 3))
 
     def loop(t: Any) -> Any:
@@ -123,7 +123,7 @@ def test_a_loop_over_entries_costs_one_pass(steps: int) -> None:
     np.testing.assert_allclose(gradient.numpy()[:, 0], 0.5 ** np.arange(steps)[::-1])
 
 
-def test_pieces_and_entries_cost_one_pass() -> None:
+def test_gradients_of_pieces_and_entries_need_no_slice_backward() -> None:
     x = np.random.default_rng(0).normal(size=(12, 4))
     for function in (
         lambda t: sum(bb.sum(p * p) for p in bb.split(t, 5)),
@@ -135,7 +135,7 @@ def test_pieces_and_entries_cost_one_pass() -> None:
         assert Counting.calls["slice_backward"] == 0
 
 
-def test_one_part_is_placed() -> None:
+def test_the_gradient_of_one_part_is_a_slice_backward() -> None:
     gradient = gradient_of(np.ones((5, 2)), lambda t: bb.sum(t[3]))
     assert Counting.calls == {"slice_backward": 1}
     np.testing.assert_array_equal(gradient.numpy()[3], 1)

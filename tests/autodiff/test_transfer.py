@@ -1,4 +1,4 @@
-"""``to`` between backends: the only operation whose gradient runs on another backend than it does."""
+"""``to`` between backends: the only operation whose gradient runs on another backend."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from backburn_numpy import NumpyBackend
 
 
 class Elsewhere(NumpyBackend):
-    """NumPy's backend under another name: to everything above it, another backend."""
+    """The NumPy backend with another spec, and so a different backend."""
 
     @property
     def spec(self) -> str:
-        """Its own name."""
+        """The spec."""
         return "elsewhere"
 
     def __eq__(self, other: object) -> bool:
@@ -33,7 +33,7 @@ THERE = Autodiff(Elsewhere())
 
 
 def values(n: int = 3) -> Any:
-    """A leaf on the first backend."""
+    """Return a leaf on the first backend."""
     return bb.asarray(np.linspace(0.5, 2.0, n), backend=HERE).require_grad()
 
 
@@ -61,7 +61,7 @@ def test_anomalies_are_found_on_the_way_back() -> None:
 
 @pytest.mark.parametrize("clipped", [False, True])
 def test_a_model_on_two_backends_is_trained(clipped: bool) -> None:
-    """Gradients are applied as they are, or clipped by one norm."""
+    """Gradients are applied as they are, or clipped by their joint norm."""
     model = {"x": values(), "w": bb.asarray([2.0, 3.0, 4.0], dtype="float64", backend=THERE).require_grad()}
     optimizer, losses = optim.Adam(0.1), []
     for _ in range(3):
@@ -78,8 +78,8 @@ def test_a_model_on_two_backends_is_trained(clipped: bool) -> None:
     assert [x.backend for x in model.values()] == [HERE, THERE]
 
 
-def test_there_and_back_beside_a_way_that_stays() -> None:
-    """Cotangents that reach a node on several paths, through other backends or not, are added before they go on."""
+def test_paths_through_other_backends_and_within_one() -> None:
+    """Cotangents that reach a node on several paths, also through other backends, are added first."""
     x = values()
     y = x.exp()
     loss = (y.to(THERE).sin().to(HERE) * y + y.to(THERE).to(HERE)).sum()
@@ -89,7 +89,7 @@ def test_there_and_back_beside_a_way_that_stays() -> None:
 
 
 def test_cotangent_flows_from_another_backend_to_one_operation_with_several_outputs() -> None:
-    """Outputs that were moved and outputs that stayed meet at their operation's node."""
+    """Cotangents of both outputs arrive at the operation's node."""
     x = values(4)
     first, second = bb.split(x, 2)
     loss = (first.to(THERE) * second.to(THERE)).sum()
@@ -98,7 +98,7 @@ def test_cotangent_flows_from_another_backend_to_one_operation_with_several_outp
 
 
 def test_second_derivative() -> None:
-    """The gradient of a move is a move, which is differentiated like any other operation."""
+    """The gradient of a transfer is a transfer, which is differentiated like any operation."""
     here, there = Autodiff(HERE), Autodiff(THERE)
     inner = values()
     x = bb.from_inner(inner, backend=here).require_grad()
@@ -110,7 +110,7 @@ def test_second_derivative() -> None:
     np.testing.assert_allclose(second.numpy(), 6 * inner.numpy())
 
 
-def test_retained_graph_is_gone_over_again() -> None:
+def test_a_retained_graph_is_differentiated_again() -> None:
     """Values equal those of one backend."""
     x = values()
     loss = (x.to(THERE) * 2.0).sum()
@@ -119,8 +119,8 @@ def test_retained_graph_is_gone_over_again() -> None:
     assert first.tolist() == second.tolist() == [2.0, 2.0, 2.0]
 
 
-def test_more_levels_there_than_here() -> None:
-    """The levels are matched from the inside; the outer ones get a constant."""
+def test_transfer_to_a_backend_with_more_levels() -> None:
+    """Levels are matched from the innermost; the tensor is a constant at the others."""
     x = values()
     moved = x.to(Autodiff(THERE))
     assert moved.backend == Autodiff(THERE)
@@ -130,7 +130,7 @@ def test_more_levels_there_than_here() -> None:
 
 
 def test_what_is_not_recorded() -> None:
-    """Nothing inside ``no_grad``, and no ints; an untracked tensor moves to a plain backend."""
+    """Transfers inside ``no_grad`` and of ints are not recorded; an untracked tensor moves to a plain backend."""
     x = values()
     with bb.no_grad():
         assert not x.to(THERE).is_tracked
@@ -139,7 +139,7 @@ def test_what_is_not_recorded() -> None:
 
 
 def test_lost_history_is_refused() -> None:
-    """A plain backend cannot keep the history, nor can one of fewer levels."""
+    """Neither a plain backend nor one with fewer levels can keep the history."""
     with pytest.raises(ArgumentError, match=r"to: .*graph of autodiff\(numpy\).*does not extend to elsewhere.*detach"):
         values().to(THERE.inner_backend)
     twice = bb.from_inner(values(), backend=Autodiff(HERE)).require_grad()
@@ -147,8 +147,8 @@ def test_lost_history_is_refused() -> None:
         twice.to(THERE)
 
 
-def test_gradients_of_a_backend_that_took_no_part_are_refused() -> None:
-    """Asking them is a mistake, and not an absent gradient."""
+def test_gradients_of_a_backend_outside_the_graph_are_refused() -> None:
+    """Reading them is an error rather than a missing gradient."""
     x = values()
     gradients = x.sum().backward()
     w = bb.asarray([1.0], backend=THERE).require_grad()
@@ -158,7 +158,7 @@ def test_gradients_of_a_backend_that_took_no_part_are_refused() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_hint_for_mixed_backends_names_a_move_that_works(order: tuple[int, int]) -> None:
-    """Data moves to the backend of the history, which would be lost otherwise."""
+    """Data moves to the backend of the tracked operand, whose history would be lost otherwise."""
     for data in (bb.ones(3, backend=HERE), bb.ones(3, backend=HERE.inner_backend)):
         tracked = bb.ones(3, backend=THERE).require_grad()
         operands = [data, tracked]

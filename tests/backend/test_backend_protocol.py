@@ -1,4 +1,4 @@
-"""The two protocols of the contract at run time: what is a backend, and what differentiates."""
+"""The two protocols of the contract at run time: which objects are backends, and which are autodiff backends."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ MEMBERS = [name for name in dir(Backend) if not name.startswith("_")]
 
 
 def with_members_of(kind: type, names: list[str]) -> type:
-    """A class that subclasses nothing and has these members of another, and what they use."""
+    """Return a class without bases that has the named members of ``kind``, and the private ones that they use."""
     every = {name: value for k in reversed(kind.__mro__[:-1]) for name, value in vars(k).items()}
     used = {name for name in every if name.startswith("_") and not name.startswith("__")}
     return type("Structural", (), {name: every[name] for name in every if name in used.union(names)})
 
 
 Structural = with_members_of(NumpyBackend, MEMBERS)
-#: One that differentiates, too.
+#: A structural autodiff backend.
 Differentiating = with_members_of(bb.Autodiff, [*MEMBERS, *AUTODIFF_METHODS])
-#: One without default bodies, which only a subclass inherits.
+#: A structural class without default bodies, which only subclasses inherit.
 Required = with_members_of(NumpyBackend, REQUIRED)
 
 
@@ -69,15 +69,15 @@ class Delegating:
     ],
     ids=lambda value: repr(value).partition(" object at ")[0],  # the same in every worker
 )
-def test_isinstance_asks_what_is_backend_and_is_autodiff_do(value: Any, backend: bool, autodiff: bool) -> None:
+def test_isinstance_agrees_with_is_backend_and_is_autodiff(value: Any, backend: bool, autodiff: bool) -> None:
     assert (isinstance(value, Backend), isinstance(value, AutodiffBackend)) == (backend, autodiff)
     kinds: tuple[Any, Any] = (Backend, AutodiffBackend)
     assert tuple(issubclass(type(value), kind) for kind in kinds) == (backend, autodiff)
     assert (is_backend(value), is_autodiff(value)) == (backend, autodiff)
 
 
-def test_a_class_of_backends_is_asked_as_any_class() -> None:
-    """Protocols alone answer ``isinstance`` by attributes: subclasses tell their own objects from others."""
+def test_isinstance_of_a_backend_class_works_as_usual() -> None:
+    """Only the protocols answer ``isinstance`` from attributes; their subclasses answer as usual."""
     assert isinstance(BASE, NumpyBackend)
     assert issubclass(NumpyBackend, NumpyBackend)
     assert not isinstance(NullBackend(), NumpyBackend)
@@ -97,12 +97,12 @@ def test_a_class_of_backends_is_asked_as_any_class() -> None:
     ],
     ids=["a class", "an object that delegates", "required members alone", "a number"],
 )
-def test_what_is_no_backend_is_told_why(given: Any, words: str) -> None:
+def test_errors_say_why_an_object_is_not_a_backend(given: Any, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         bb.ones(2, backend=given)
 
 
-def test_required_members_alone_are_not_checked_but_explained() -> None:
+def test_check_backend_refuses_required_members_alone() -> None:
     with pytest.raises(ArgumentError, match="made Structural, which is not a backend: it lacks adam_step"):
         check_backend(Required())
 
@@ -114,7 +114,7 @@ def test_a_backend_that_subclasses_nothing_computes_and_differentiates() -> None
     assert gradient.tolist() == pytest.approx([0.19661193, -0.19661193])
 
 
-def test_two_backends_of_one_spec_are_told_by_their_classes() -> None:
+def test_errors_distinguish_backends_of_one_spec_by_their_classes() -> None:
     class Nameless(NumpyBackend):
         pass
 

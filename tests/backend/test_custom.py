@@ -1,4 +1,4 @@
-"""A user's own operation, and the detection of anomalies."""
+"""User-defined operations, and the detection of anomalies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_body_alone_runs_and_differentiates_everywhere(scaled_tanh: Any) -> No
     assert scaled_tanh(bb.asarray([1.0], backend="numpy")).backend.spec == "numpy"
 
 
-def test_the_decorator_may_stand_without_parentheses() -> None:
+def test_the_decorator_works_without_parentheses() -> None:
     @bb.operation
     def bare_cube(k: Any, x: Any, /) -> Any:
         """The third power."""
@@ -50,7 +50,7 @@ def test_the_decorator_may_stand_without_parentheses() -> None:
 
 
 def test_a_tensor_has_the_dtype_that_the_body_returns() -> None:
-    """Also where the declaration leaves out that it is another than the operand's."""
+    """Also if the declaration does not say that it differs from the operand's dtype."""
 
     @bb.operation()
     def undeclared_widening(k: Any, x: Any, /) -> Any:
@@ -62,8 +62,8 @@ def test_a_tensor_has_the_dtype_that_the_body_returns() -> None:
     assert found.numpy().dtype == np.float64
 
 
-def test_a_formula_is_computed_in_one_pass() -> None:
-    """The body and the rule are called once with arrays of numbers for what is traced, and then no more."""
+def test_a_fused_operation_is_traced_once() -> None:
+    """The body and the rule are each traced once for arrays, and then not called again."""
     calls: list[str] = []
 
     @bb.operation(fuse=True)
@@ -125,7 +125,7 @@ def test_tapes_record_it(scaled_tanh: Any) -> None:
         _ = tape.record_rounded_up
 
 
-def test_an_operation_may_be_added_again_and_taken_back(scaled_tanh: Any) -> None:
+def test_an_operation_may_be_redefined_and_withdrawn(scaled_tanh: Any) -> None:
     def add(factor: float) -> Any:
         @bb.operation()
         def added_again(k: Any, x: Any, /) -> Any:
@@ -135,7 +135,7 @@ def test_an_operation_may_be_added_again_and_taken_back(scaled_tanh: Any) -> Non
         return added_again
 
     bb.gradient_rule(add(2.0), x=lambda k, g: k.mul(g, 2.0))
-    again = add(3.0)  # as when a cell of a notebook runs once more: without the old rule
+    again = add(3.0)  # as if a notebook cell ran again: without the old rule
     assert bb.grad(again)(1.0).item() == 3.0
     bb.implement(again, NumpyBackend)(lambda x: np.multiply(x, 4.0, out=...))
     assert again(bb.asarray(1.0)).item() == 4.0
@@ -143,7 +143,7 @@ def test_an_operation_may_be_added_again_and_taken_back(scaled_tanh: Any) -> Non
     assert "added_again" not in OPERATIONS
     for cls in (Backend, bb.Autodiff, bb.Forward, Batched, NumpyBackend):
         assert not hasattr(cls, "added_again")
-    withdraw("sin")  # the contract's own stay
+    withdraw("sin")  # operations of the contract stay
     assert "sin" in OPERATIONS
     with pytest.raises(ArgumentError, match="taken by the contract"):
 
@@ -211,7 +211,7 @@ EARLIER = (
 @pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("loaded", ["before", "after"])
 def test_a_definition_that_runs_again_replaces_the_operation_everywhere(fuse: bool, loaded: str) -> None:
-    """Also where the backends have been made after the first definition, and in steps that were recorded with it."""
+    """Also for backends created after the first definition, and in steps recorded with it."""
     source = REDEFINED.replace("FUSE", repr(fuse))
     if loaded == "before":
         load = "for spec in SPECS:\n    with bb.use_backend(spec):\n        bb.asarray([1.0])\n\n\ndef values"
@@ -242,7 +242,7 @@ def test_two_modules_cannot_define_one_name(scaled_tanh: Any) -> None:
 
 
 def test_a_file_that_is_imported_twice_may_define_it_twice(scaled_tanh: Any) -> None:
-    """A file runs as ``__main__`` and is imported by its name."""
+    """A file runs as ``__main__`` and is also imported by name."""
 
     def again(k: Any, x: Any, /) -> Any:
         """The exponential."""
@@ -252,7 +252,7 @@ def test_a_file_that_is_imported_twice_may_define_it_twice(scaled_tanh: Any) -> 
     assert bb.operation(again)(bb.asarray(0.0)).item() == 1.0
 
 
-def test_an_implementation_that_is_attached_again_is_recorded_again(scaled_tanh: Any) -> None:
+def test_a_new_implementation_is_recorded_again(scaled_tanh: Any) -> None:
     with bb.use_backend("autodiff(capture(numpy))"):
         step = bb.capture(lambda x: scaled_tanh(x) * 1.0, state=False)
         assert [step(bb.asarray([0.0])).item() for _ in range(3)] == [0.0] * 3
@@ -261,7 +261,7 @@ def test_an_implementation_that_is_attached_again_is_recorded_again(scaled_tanh:
         assert step.reason == ""
 
 
-def test_a_rule_makes_it_one_node_and_holds_at_every_order(scaled_tanh: Any) -> None:
+def test_an_operation_with_a_rule_is_one_node_and_right_at_every_order(scaled_tanh: Any) -> None:
     bb.gradient_rule(scaled_tanh, x=lambda k, g, out, scale: k.mul(g, k.sub(scale, k.div(k.square(out), scale))))
     sample = Sample((real(2, 3),), {"scale": 2.0})
     for order in (1, 2, 3):
@@ -293,7 +293,7 @@ def test_one_backend_may_have_its_own_implementation(scaled_tanh: Any) -> None:
 
 @pytest.mark.parametrize("by_rule", [False, True])
 def test_operands_and_options_have_any_names(by_rule: bool) -> None:
-    """Names that the decorators use for themselves are allowed, too."""
+    """Names that decorators use internally are allowed too."""
 
     @bb.operation()
     def odd_names(k: Any, body: Any, /, constant: float = 3.0, name: float = 1.0, parents: float = 1.0) -> Any:
@@ -311,7 +311,7 @@ def test_operands_and_options_have_any_names(by_rule: bool) -> None:
     assert bb.vmap(f)(bb.asarray([2.0])).tolist() == [12.0]
 
 
-def test_what_cannot_be_an_operation_is_refused() -> None:
+def test_invalid_operations_are_refused() -> None:
     def add(k: Any, x: Any, /) -> Any:
         """Taken."""
 
@@ -350,7 +350,7 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
         bb.implement("nothing", NumpyBackend)
 
 
-def test_a_docstring_that_python_has_stripped_is_not_missed() -> None:
+def test_operations_may_lack_docstrings_in_optimized_mode() -> None:
     program = "import backburn as bb\n@bb.operation\ndef cube(k, x, /):\n '''x**3'''\n return k.mul(x, k.mul(x, x))\n"
     run = [sys.executable, "-OO", "-c", f"{program}print(bb.grad(cube)(2.0).item())"]
     assert subprocess.run(run, capture_output=True, text=True, check=False).stdout == "12.0\n"
@@ -394,7 +394,7 @@ WATCHED: dict[str, Any] = {
 
 @pytest.mark.parametrize("derivative", WATCHED)
 def test_the_operation_and_line_are_the_users_in_derivatives_of_functions(derivative: str) -> None:
-    """Not those of the operations that a rule is made of, on the level below, nor the line of the transform."""
+    """Neither the operations of a rule, at the level below, nor the line of the transform are reported."""
 
     def f(x: Any) -> Any:
         r = bb.sqrt(x * 1.0)  # finite here
@@ -410,14 +410,14 @@ def test_anomalies_of_second_order() -> None:
         bb.grad(bb.grad(lambda x: x**1.5))(0.0)  # of third halves
 
 
-def test_what_was_recorded_before_is_looked_at_too() -> None:
+def test_graphs_recorded_before_the_block_are_checked_too() -> None:
     x = bb.asarray([0.0, 4.0]).require_grad()
     y = bb.sqrt(x).sum()
     with pytest.raises(NumericalInstabilityError, match=r"of sqrt: .* recorded outside"), bb.detect_anomaly():
         y.backward()
 
 
-def test_off_it_leaves_nothing_behind() -> None:
+def test_anomaly_detection_restores_everything() -> None:
     before = dict(vars(bb.Autodiff)), dict(vars(bb.Forward))
     with bb.detect_anomaly(), bb.detect_anomaly():
         assert vars(bb.Autodiff)["mul"] is not before[0]["mul"]
@@ -425,22 +425,22 @@ def test_off_it_leaves_nothing_behind() -> None:
     assert bb.log(bb.asarray([0.0])).tolist() == [float("-inf")]
 
 
-def test_infinities_that_are_gone_in_the_result_are_none() -> None:
+def test_infinities_that_do_not_reach_the_result_are_ignored() -> None:
     x, where = bb.asarray([1.0, 2.0]), bb.asarray([0, 0])
     with bb.detect_anomaly():
         loss = lambda x: bb.scatter(x, where, 2.0 * x, axis=0, mode="max", include_self=False).sum()
         assert bb.grad(loss)(x).tolist() == [0.0, 3.0]
 
 
-def test_it_works_under_nesting() -> None:
+def test_anomaly_detection_works_with_nested_transforms() -> None:
     with bb.detect_anomaly():
         assert bb.grad(bb.grad(lambda x: x**3.0))(2.0).item() == 12.0
         with pytest.raises(NumericalInstabilityError, match="log"):
             bb.grad(lambda x: bb.log(x))(0.0)
 
 
-def test_an_interrupted_block_leaves_the_next_one_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C comes while the operations are being replaced."""
+def test_an_interrupted_block_does_not_affect_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C arrives while operations are being replaced."""
     before, looking = dict(vars(bb.Autodiff)), anomaly._checked_operation
 
     def interrupted(name: str, original: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The backends under examples/backends: what the contract asks can be written over other array libraries.
+"""The backends under examples/backends: the contract can be implemented with other array libraries.
 
-A backend whose library is not installed is skipped. What a library cannot do is listed with the reason. JAX compiles
-every operation for every shape, so that only one sample of each required operation is tried on it; all are with
-``JAX_FULL=1`` in the environment (several minutes).
+A backend without its library is skipped. Limitations of a library are listed with the reason. JAX compiles every
+operation for every shape, so it gets one sample of each required operation, and all samples only with ``JAX_FULL=1`` in
+the environment (several minutes).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BACKENDS = {
     "array_api_strict": ("array_api_strict", "backburn_array_api_strict", "StrictBackend"),
     "jax": ("jax", "backburn_jax", "JaxBackend"),
 }
-#: Backends of which only a few checks are made.
+#: Backends that get only a few checks.
 FEW = () if "JAX_FULL" in os.environ else ("jax",)
 
 each_backend = pytest.mark.parametrize("base", BACKENDS, indirect=True)
@@ -82,7 +82,7 @@ def test_values_dtypes_and_shapes(base: Any, name: str) -> None:
 
 @each_backend
 def test_complex_operands(base: Any) -> None:
-    """Every operation that takes complex tensors gives what the NumPy backend gives."""
+    """Every operation that takes complex tensors agrees with the NumPy backend."""
     for name in COMPUTED if base.spec not in FEW else ("complex", "mul", "tan", "sum", "matmul", "where"):
         for dtype in ("complex64", "complex128"):
             for sample in cases_of(name, 0)[: 3 if base.spec not in FEW else 1]:
@@ -97,13 +97,13 @@ def test_complex_operands(base: Any) -> None:
 @pytest.mark.parametrize("base", ["array_api_strict"], indirect=True)
 @pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.differentiable])
 def test_derivatives(base: Any, name: str) -> None:
-    """The rules are the same on every backend: on the strictest one they use nothing that the contract lacks."""
+    """Rules are the same on every backend; the strictest one shows that they use only the contract."""
     for check in checks(base, ops=[name], kinds=["convention", "second_gradient"], dtypes=["float64"]):
         check()
 
 
 @each_backend
-def test_its_package_offers_it(base: Any) -> None:
+def test_its_package_has_an_entry_point(base: Any) -> None:
     _, module, attribute = BACKENDS[base.spec]
     project = tomllib.loads((EXAMPLES / module / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["backburn.backends"] == {base.spec: f"{module}:{attribute}"}
@@ -111,7 +111,7 @@ def test_its_package_offers_it(base: Any) -> None:
 
 
 @each_backend
-def test_its_expression_names_it(base: Any) -> None:
+def test_it_is_loaded_and_pickled_by_its_spec(base: Any) -> None:
     assert load_backend(base.spec) is base
     assert pickle.loads(pickle.dumps(base)) is base
     outer: Any = load_backend(f"autodiff({base.spec})")
@@ -159,7 +159,7 @@ def test_an_index_out_of_range_raises(base: Any) -> None:
 
 @each_backend
 def test_shapes_that_the_rule_refuses_raise(base: Any) -> None:
-    """Yield samples of each required operation with one axis of one operand longer, or an axis more."""
+    """Required operations refuse operands with an axis longer, or with one more axis, if the shape rule does."""
     accepted = []
     required = [n for n, o in OPERATIONS.items() if o.required and o.shape is not None and n in SAMPLES]
     for name, sample in ((n, s) for n in required for s in SAMPLES[n].cases[: 1 if base.spec in FEW else None]):
@@ -175,14 +175,14 @@ def test_shapes_that_the_rule_refuses_raise(base: Any) -> None:
                     continue
                 try:
                     getattr(base, name)(*map_operands(call, base.from_numpy), **sample.attributes)
-                except Exception:  # any: the layer above says what is wrong
+                except Exception:  # of any type: callers report what is wrong
                     continue
                 accepted.append((name, [np.shape(x) for x in call], sample.attributes))
     assert not accepted
 
 
 def refused(name: str, sample: Sample, call: list[Any]) -> bool:
-    """Whether the shape rule of an operation refuses operands."""
+    """Whether the shape rule of an operation refuses the operands."""
     rule = OPERATIONS[name].shape
     assert rule is not None
     defaults = {n: d for n, d in OPERATIONS[name].attributes.items() if n not in sample.attributes}
@@ -254,7 +254,7 @@ def test_quantized_tensors_of_other_schemes(base: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("base", ["jax"], indirect=True)
-def test_jax_says_that_it_goes_to_64_bits(base: Any) -> None:
+def test_jax_warns_that_it_enables_64_bit_dtypes(base: Any) -> None:
     import jax
 
     config: Any = jax.config
@@ -279,7 +279,7 @@ folder = "{folder}"
 
 @each_backend
 def test_the_digits_train_as_on_numpy(base: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Training needs the flag alone; equal random numbers lead to the same network but for rounding."""
+    """The option ``--backend`` is enough; equal random numbers give the same network up to rounding."""
     networks = []
     for spec in ("numpy", base.spec):
         folder = tmp_path / spec
@@ -295,7 +295,7 @@ def test_the_digits_train_as_on_numpy(base: Any, tmp_path: Path, capsys: pytest.
 
 
 @each_backend
-def test_an_integer_that_a_dtype_does_not_hold_never_wraps(base: Any) -> None:
+def test_integers_outside_the_dtypes_range_never_wrap(base: Any) -> None:
     x = base.from_numpy(np.array([1, 5, 9], np.uint8))
     for name in ("add", "sub", "mul", "floor_divide", "maximum", "bitwise_and"):
         for number in (-1, 256):

@@ -1,4 +1,4 @@
-"""Primitives without operators: what a body writes as for arrays is refused, and the error names the operation."""
+"""Primitives have no operators: array code in a body is refused, and the error names the operation to use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import backburn as bb
 from backburn.backend.opaque import OPERATORS, Opaque
 from backburn.base.errors import DTypeError
 
-#: Each kind of primitive with a class of its own.
+#: One spec for each class of primitives.
 SPECS = ["autodiff(numpy)", "forward(numpy)", "autodiff(autodiff(numpy))", "null"]
 
 WRITTEN: list[tuple[Callable[[Any], Any], str]] = [
@@ -52,12 +52,12 @@ def _pattern(words: str) -> str:
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize(("write", "words"), WRITTEN, ids=[words for _, words in WRITTEN])
-def test_what_is_written_as_for_arrays_is_refused(spec: str, write: Callable[[Any], Any], words: str) -> None:
+def test_array_code_on_primitives_is_refused(spec: str, write: Callable[[Any], Any], words: str) -> None:
     with pytest.raises(DTypeError, match=_pattern(words)):
         write(bb.ones((2,), backend=spec).primitive)
 
 
-def test_the_body_of_an_operation_is_told_so() -> None:
+def test_array_code_in_a_body_names_the_operation() -> None:
     @bb.operation
     def written_for_arrays(k: Any, x: Any, /) -> Any:
         """A square."""
@@ -68,7 +68,7 @@ def test_the_body_of_an_operation_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("write", [lambda x: x + 1.0, np.sin, bool], ids=["add", "sin", "bool"])
-def test_also_under_vmap_and_in_shards(write: Callable[[Any], Any]) -> None:
+def test_array_code_is_refused_under_vmap_and_in_shards(write: Callable[[Any], Any]) -> None:
     @bb.operation(shape=lambda x: x)
     def written_for_arrays(k: Any, x: Any, /) -> Any:
         """What the test writes."""
@@ -81,7 +81,7 @@ def test_also_under_vmap_and_in_shards(write: Callable[[Any], Any]) -> None:
         write(whole.primitive)
 
 
-def test_methods_of_arrays_are_missing_with_the_operation_of_that_name() -> None:
+def test_missing_array_methods_suggest_the_operation() -> None:
     x = bb.ones((2,)).primitive
     with pytest.raises(AttributeError, match=r"'Tracked' object has no attribute 'sum'; here: k\.sum\(x\)"):
         _ = x.sum
@@ -95,12 +95,12 @@ def test_every_operator_names_an_operation() -> None:
         assert name in bb.backend.OPERATIONS
 
 
-def test_primitives_are_found_by_their_identity() -> None:
+def test_primitives_are_hashed_by_identity() -> None:
     x, y = bb.ones((2,)).primitive, bb.ones((2,)).primitive
     assert {x: 1, y: 2}[x] == 1
 
 
-def test_attributes_are_read_without_a_function_of_ours() -> None:
-    """With a ``__getattr__`` each reads slots half as fast, which is a fifth of a small call."""
+def test_attributes_are_read_without_getattr() -> None:
+    """``__getattr__`` would halve the speed of reading slots, which costs a fifth of a small call."""
     assert "__getattr__" not in vars(Opaque)
     assert Opaque.__getattribute__ is object.__getattribute__

@@ -1,4 +1,4 @@
-"""No operation warns, also where a program makes errors of all warnings, or of NumPy's, after importing the backend."""
+"""No operation warns, also if a program turns all warnings, or NumPy's errors, into exceptions."""
 
 from __future__ import annotations
 
@@ -145,21 +145,21 @@ def test_nothing_warns(call: Callable[[], Any], strict: None) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_nothing_raises_what_numpy_was_told_to_raise(call: Callable[[], Any]) -> None:
+def test_nothing_raises_under_numpys_errstate(call: Callable[[], Any]) -> None:
     with np.errstate(all="raise"):
         call()
         assert set(np.geterr().values()) == {"raise"}
 
 
 def edges(array: Any) -> Any:
-    """An array like this one of zeros, infinities, NaN, the largest numbers and some that have no logarithm."""
+    """Return an array of this shape and dtype with zeros, infinities, NaN, largest and negative numbers."""
     limits = np.finfo(array.dtype) if array.dtype.isbuiltin == 1 else np.finfo(np.float32)
     values = np.array([0.0, limits.max, -1.0, np.inf, limits.tiny, np.nan, -np.inf, -limits.max], array.dtype)
     return np.resize(values, array.shape)
 
 
 def outcome(name: str, operands: list[Any], attributes: dict[str, Any]) -> Any:
-    """The results of an operation on the host, or the class of the error that it raises."""
+    """Return the results of an operation on the host, or the class of the error that it raises."""
     try:
         return to_host(BASE, name, call(BASE, name, to_primitives(BASE, operands), attributes))
     except Exception as error:
@@ -167,7 +167,7 @@ def outcome(name: str, operands: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def longer(x: Any) -> Any:
-    """A vector of floats repeated to the length of formulas and kernels; anything else as it is."""
+    """Repeat a vector of floats to a length for which kernels are used; return other operands unchanged."""
     return np.resize(x, (4096,)) if x.ndim == 1 and is_float(x) else x
 
 
@@ -177,7 +177,7 @@ def test_an_operation_has_the_same_results_where_numpy_raises(name: str) -> None
         for dtype in dtypes_of(name, sample, BASE):
             given = operands_of(name, sample, dtype)
             changed = map_operands(given, lambda a: edges(a) if is_float(a) else a)
-            # A product of two vectors is a matrix.
+            # Only elementwise ones: other operations may give much larger results.
             large = map_operands(changed, longer) if OPERATIONS[name].elementwise else changed
             for operands in (given, changed, large):
                 with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -194,7 +194,7 @@ def test_an_operation_has_the_same_results_where_numpy_raises(name: str) -> None
 
 
 def test_threads_of_the_backend_are_quiet(strict: None) -> None:
-    """They have neither the caller's ``np.errstate`` nor the filters that it set."""
+    """Worker threads have neither the caller's ``np.errstate`` nor its warning filters."""
     x = np.full(3 << 20, -1.0)
     with np.errstate(all="raise"):
         results = [f(x) for f in (BASE.log, BASE.sqrt, BASE.acosh)]
@@ -227,14 +227,14 @@ def test_warnings_of_others_pass(strict: None) -> None:
         noisy(x).sum().backward()
 
 
-def test_conformance_hears_no_warnings_that_a_backend_ignores(strict: None) -> None:
-    """A test runner that drops the filters which modules set, as pytest does, is not held against the backend."""
+def test_conformance_ignores_warnings_that_a_backend_ignores(strict: None) -> None:
+    """A runner such as pytest drops filters that modules set; the backend must still pass."""
     warnings.resetwarnings()
     report = check_backend("numpy", ops=["mul", "log"], kinds=["value", "special"])
     assert report.ok, report
 
 
-def test_a_package_says_once_that_its_warnings_mean_nothing(strict: None) -> None:
+def test_a_package_may_declare_its_warnings_ignored(strict: None) -> None:
     ignore_warnings("test_quiet_package")
     for module in ("test_quiet_package", "test_quiet_package.part"):
         warnings.warn_explicit("ignored", RuntimeWarning, "file.py", 1, module)

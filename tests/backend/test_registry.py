@@ -1,4 +1,4 @@
-"""Backends by name: expressions, interning, plugins that are broken, names that are wrong."""
+"""Backends by name: expressions, interning, broken plugins, wrong names."""
 
 import os
 import pickle
@@ -69,7 +69,7 @@ def test_a_name_alone(text: str) -> None:
         ("numpy-cpu", "nothing may follow, and '-' does"),
     ],
 )
-def test_what_is_no_expression_says_why(text: str, words: str) -> None:
+def test_invalid_expressions_say_why(text: str, words: str) -> None:
     with pytest.raises(SpecError, match=words) as caught:
         parse(text)
     assert repr(text) in str(caught.value)
@@ -81,7 +81,7 @@ def test_an_expression_is_a_string(value: Any) -> None:
         load_backend(value)
 
 
-def test_a_backend_needs_no_loading() -> None:
+def test_loading_a_backend_object_is_refused() -> None:
     value: Any = load_backend("numpy")
     with pytest.raises(SpecError, match="<backend numpy>, which is a backend already"):
         load_backend(value)
@@ -124,7 +124,7 @@ def test_backends_are_pickled_by_their_spec(spec: str) -> None:
         ("quantum", "autodiff, capture, cupy, "),
     ],
 )
-def test_a_wrong_name_is_put_right(spec: str, suggestion: str) -> None:
+def test_a_wrong_name_gets_a_suggestion(spec: str, suggestion: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_backend(spec)
     assert suggestion in str(caught.value)
@@ -132,7 +132,7 @@ def test_a_wrong_name_is_put_right(spec: str, suggestion: str) -> None:
 
 
 @pytest.mark.parametrize("spec", ["autodiff", "autodiff()", "autodiff(depth=2)"])
-def test_a_decorator_alone_is_no_backend(spec: str) -> None:
+def test_a_decorator_alone_is_not_a_backend(spec: str) -> None:
     with pytest.raises(SpecError, match=r"autodiff wraps a backend: write autodiff\(numpy\)"):
         load_backend(spec)
 
@@ -146,7 +146,7 @@ def test_a_decorator_alone_is_no_backend(spec: str) -> None:
         ("autodiff(numpy, depth=2)", "autodiff does not take depth=2"),
     ],
 )
-def test_what_a_backend_does_not_take(spec: str, words: str) -> None:
+def test_unknown_options_and_devices_are_refused(spec: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         load_backend(spec)
 
@@ -160,7 +160,7 @@ def test_the_cpu_is_device_0(names) -> None:
             load_backend(spec)
     with pytest.raises(ArgumentError, match="numpy: a device is a number, not 'cpu'"):
         load_backend("numpy(device=cpu)")
-    with pytest.raises(SpecError, match=r"write autodiff\(numpy:0\)"):  # which can be read
+    with pytest.raises(SpecError, match=r"write autodiff\(numpy:0\)"):  # a readable suggestion
         load_backend("autodiff:0(numpy)")
 
 
@@ -177,7 +177,7 @@ def test_a_cuda_backend_that_cannot_be_used_says_why_and_what_to_do(spec: str, m
 
 @pytest.fixture(autouse=True)
 def names():
-    """Only what is shipped is registered, and what a test registers is forgotten again."""
+    """Start with the built-in names only, and remove those that a test registers."""
     before = dict(registry._registered)
     registry._registered.clear()
     yield
@@ -188,7 +188,7 @@ def names():
 
 
 def toy(spec: str = "toy", **members: Any) -> Any:
-    """A backend of which nothing but its name is asked."""
+    """Return a backend that has only a spec and a device."""
 
     class Toy(Backend[Any, Any, Any, Any]):
         device = members.pop("device", "cpu")
@@ -210,14 +210,14 @@ def test_device_and_options_reach_the_factory(names) -> None:
     register_backend("toy", factory)
     first = load_backend("toy:1(fast=true)")
     assert calls == [(1, {"fast": True})]
-    assert load_backend("toy:1") is first, "the spec of what was made names it as well"
+    assert load_backend("toy:1") is first, "the spec of the loaded backend loads it too"
     other = load_backend("toy:2")
     assert other is not first
     assert other != first
     assert calls[1:] == [(2, {})]
 
 
-def test_registering_again_replaces_and_leaves_others_alone(names) -> None:
+def test_registering_again_replaces_only_that_backend(names) -> None:
     register_backend("toy", lambda: toy())
     first, decorated, numpy = (load_backend(s) for s in ("toy", "autodiff(toy)", "autodiff(numpy)"))
     register_backend("toy", lambda: toy())
@@ -226,7 +226,7 @@ def test_registering_again_replaces_and_leaves_others_alone(names) -> None:
     assert load_backend("autodiff(numpy)") is numpy
 
 
-def test_what_a_factory_must_make(names) -> None:
+def test_a_factory_must_return_a_backend_with_its_name(names) -> None:
     register_backend("toy", lambda: 3)
     with pytest.raises(SpecError, match=r"'toy' made int, which is not a backend: it lacks spec, "):
         load_backend("toy")
@@ -248,7 +248,7 @@ def test_a_factory_that_fails_says_why(names) -> None:
     assert "no driver" in found.reason
 
 
-def test_a_backend_may_say_itself_why_it_is_not_usable(names) -> None:
+def test_a_backend_may_give_its_own_reason_for_being_unusable(names) -> None:
     def no_device() -> Any:
         raise BackendUnavailableError("toy: there is no device; plug one in")
 
@@ -280,7 +280,7 @@ def test_an_autodiff_backend_that_differs_from_its_inner_one_is_refused(names) -
 
 
 class Toy(Wrapper):
-    """Counts the calls of each operation."""
+    """Count the calls of each operation."""
 
     name = "toycount"
 
@@ -294,14 +294,14 @@ class Toy(Wrapper):
         return super().call(operation, *operands, **attributes)
 
 
-def test_backends_with_other_options_do_not_go_by_one_spec(names) -> None:
+def test_backends_with_different_options_need_different_specs(names) -> None:
     register_decorator("toycount", Toy)
     plain = load_backend("toycount(numpy)")
     words = r"start=3.*'toycount\(numpy\)', does not include start, and a backend with .*override spec in Toy"
     for spec in ("toycount(numpy, start=3)", "autodiff(toycount(numpy, start=3))"):
         with pytest.raises(SpecError, match=words):
             load_backend(spec)
-    assert load_backend("toycount(numpy, start=0)") is load_backend("toycount( numpy )") is plain, "a default"
+    assert load_backend("toycount(numpy, start=0)") is load_backend("toycount( numpy )") is plain, "0 is the default"
     assert load_backend("numpy(quantized=inhibit)") is load_backend("numpy")
 
     class Telling(Toy):
@@ -325,14 +325,14 @@ def test_a_decorator_is_found_by_its_name_and_works_inside_autodiff(names) -> No
         x = bb.asarray([1.0, 2.0]).require_grad()
         before = k.calls["softmax"]
         assert x.grad(bb.softmax(x * x).sum().backward()) is not None
-        assert k.calls["softmax"] == before + 1, "a derived operation is handed on whole"
+        assert k.calls["softmax"] == before + 1, "a derived operation is forwarded as one call"
         assert k.calls["softmax_backward"] == 1
         assert bb.hessian(lambda x: (x**3.0).sum())(x).tolist() == [[6.0, 0.0], [0.0, 12.0]]
     (found,) = [d for d in list_decorators() if d.name == "toycount"]
     assert (found.usable, found.decorates, found.target) == (True, True, f"{__name__}:Toy")
 
 
-def test_operations_that_users_add_are_handed_on(names) -> None:
+def test_user_defined_operations_are_forwarded(names) -> None:
     k = Toy(load_backend("numpy"))
 
     @bb.operation()
@@ -400,7 +400,7 @@ def test_a_name_is_a_backend_or_a_decorator(names) -> None:
 
 
 @pytest.mark.parametrize("spec", ["numpy", "toys", "toys()", "toys(cupy)"])
-def test_the_spec_of_what_a_decorator_makes_names_what_is_inside(names, spec: str) -> None:
+def test_the_spec_of_a_decorated_backend_names_the_inner_one(names, spec: str) -> None:
     register_decorator("toys", lambda inner: toy(spec))
     with pytest.raises(SpecError, match=r"it begins with 'toys\(numpy'"):
         load_backend("toys(numpy)")
@@ -416,7 +416,7 @@ def test_a_wrapper_says_what_it_lacks() -> None:
         Toy(3)
 
 
-def test_a_wrapper_has_no_attribute_in_the_place_of_an_operation() -> None:
+def test_a_wrapper_may_not_shadow_an_operation_with_an_attribute() -> None:
     class Logging(Toy):
         def __init__(self, wrapped: Any, log: bool = True) -> None:
             super().__init__(wrapped)
@@ -427,7 +427,7 @@ def test_a_wrapper_has_no_attribute_in_the_place_of_an_operation() -> None:
 
 
 class Delegating:
-    """A wrapper that hands on every attribute, but defines none on its class."""
+    """A wrapper that forwards every attribute, but defines none on its class."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -436,7 +436,7 @@ class Delegating:
         return getattr(self._inner, name)
 
 
-def test_members_are_looked_for_on_the_class(names) -> None:
+def test_members_must_be_defined_on_the_class(names) -> None:
     register_decorator("toys", Delegating)
     words = r"it lacks spec, dtype, capabilities, \w+ and \d+ more\. Members are looked for on the class.*Wrapper"
     with pytest.raises(SpecError, match=f"'toys' made Delegating, which is not a backend: {words}"):
@@ -447,13 +447,13 @@ def test_members_are_looked_for_on_the_class(names) -> None:
             decorator(delegating)
 
 
-def test_the_examples_are_named_where_they_are_not_installed(names, monkeypatch) -> None:
+def test_errors_name_the_example_backends_to_install(names, monkeypatch) -> None:
     monkeypatch.setattr(registry, "_entry_points", lambda group: [])
     root = Path(__file__).parents[2]
     for name, folder in registry.ADAPTERS.items():
         with pytest.raises(SpecError, match=f"pip install {folder}, from a clone"):
             load_backend(f"autodiff({name}:0)")
-        assert f'\n{name} = "' in (root / folder / "pyproject.toml").read_text(), "the entry point has the name"
+        assert f'\n{name} = "' in (root / folder / "pyproject.toml").read_text(), "the entry point has this name"
 
 
 # ---- installed plugins ----
@@ -472,7 +472,7 @@ def install(folder: Path, name: str, *, modules: dict[str, str], points: dict[st
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch):
-    """A folder of installed packages, on the path."""
+    """A folder for installed packages on the path."""
     monkeypatch.syspath_prepend(tmp_path)
     loaded = set(sys.modules)
     yield tmp_path
@@ -497,7 +497,7 @@ def test_a_broken_plugin_is_named_and_nothing_else_breaks(site: Path, names) -> 
 
 
 def test_advice_for_a_plugin_that_raises_at_import(site: Path) -> None:
-    """An error of backburn says itself what to do; any other one is the package's."""
+    """An error of backburn includes its own advice; any other error is the package's fault."""
     raises = "from backburn.errors import ArgumentError; raise ArgumentError('set TOY to 1')"
     install(site, "toy", modules={"toy_strict": raises}, points={"backburn.backends": {"toy": "toy_strict:Toy"}})
     with pytest.raises(BackendUnavailableError, match=r"\(ArgumentError: set TOY to 1\)$"):
@@ -528,7 +528,7 @@ def test_a_missing_attribute_is_a_broken_plugin(site: Path, names) -> None:
 
 
 @pytest.mark.parametrize("source", ["raise SystemExit(3)", "def Toy(*inner): raise SystemExit(3)"])
-def test_a_plugin_that_ends_the_program_is_a_broken_one(source: str, site: Path, names) -> None:
+def test_a_plugin_that_raises_system_exit_is_broken(source: str, site: Path, names) -> None:
     points = {"backburn.backends": {"toy": "toy_ends:Toy"}, "backburn.decorators": {"wraps": "toy_ends:Toy"}}
     install(site, "toy", modules={"toy_ends": source}, points=points)
     with pytest.raises(BackendUnavailableError, match=r"'toy'.*SystemExit: 3"):
@@ -540,7 +540,7 @@ def test_a_plugin_that_ends_the_program_is_a_broken_one(source: str, site: Path,
         load_backend("wraps(numpy)")
 
 
-def test_an_interrupt_while_a_plugin_loads_passes(site: Path, names) -> None:
+def test_an_interrupt_while_a_plugin_loads_propagates(site: Path, names) -> None:
     modules = {"toy_slow": "raise KeyboardInterrupt"}
     install(site, "toy", modules=modules, points={"backburn.backends": {"toy": "toy_slow:Toy"}})
     with pytest.raises(KeyboardInterrupt):
@@ -558,7 +558,7 @@ def test_a_broken_decorator_is_listed(site: Path) -> None:
         load_backend("toy(numpy)")
 
 
-def test_an_installed_name_does_not_replace_what_is_shipped(site: Path) -> None:
+def test_an_installed_name_does_not_replace_a_built_in_one(site: Path) -> None:
     install(site, "toy", **{**BROKEN, "points": {"backburn.backends": {"numpy": "toy_broken:Toy"}}})  # type: ignore[arg-type]
     (found,) = [b for b in list_backends() if b.name == "numpy"]
     assert found.target == "backburn_numpy:NumpyBackend"
@@ -582,7 +582,7 @@ def test_shipped_backends_need_no_metadata(monkeypatch) -> None:
     assert load_backend("autodiff(numpy)").spec == "autodiff(numpy)"
 
 
-def test_the_package_of_a_backend_is_told(monkeypatch) -> None:
+def test_the_package_of_a_backend_is_listed(monkeypatch) -> None:
     def points(group: str) -> list[Any]:
         dist = SimpleNamespace(name="backburn", version="9")
         return [SimpleNamespace(name="numpy", value="backburn_numpy:NumpyBackend", dist=dist)]
@@ -605,6 +605,6 @@ def test_default_backend_comes_from_the_environment(monkeypatch) -> None:
         bb.default_backend()
 
 
-def test_a_device_is_no_backend() -> None:
+def test_a_device_name_is_not_a_backend() -> None:
     with pytest.raises(SpecError, match=r"called 'cpu'. A backend is a device here: 'autodiff\(numpy\)'"):
         load_backend("cpu")

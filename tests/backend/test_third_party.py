@@ -1,7 +1,7 @@
-"""A backend of somebody else's: two files, installed into a fresh environment, trains the digits by its name.
+"""A third-party backend of two files, installed into a fresh environment, trains the digits under its name.
 
-Nothing of backburn is changed or told about it. Its numbers must be NumPy's to the last bit, for that is what it
-computes with; it counts its operations, so that NumPy's backend cannot take its place unnoticed.
+Nothing in backburn is changed for it. It computes with NumPy, so its results must be bitwise equal to the NumPy
+backend's; it counts its operations, which shows that the NumPy backend does not run in its place.
 """
 
 import importlib.util
@@ -70,7 +70,7 @@ if path := os.environ.get("ABACUS_COUNTS"):
 
 
 def built_wheel(project: Path, folder: Path) -> Path:
-    """The wheel of a project of one module, as a build tool would make it."""
+    """Build the wheel of a project with one module, as a build tool would."""
     about = tomllib.loads((project / "pyproject.toml").read_text())["project"]
     name, version = about["name"], about["version"]
     points = [
@@ -94,7 +94,7 @@ def built_wheel(project: Path, folder: Path) -> Path:
 
 @dataclass
 class Environment:
-    """A virtual environment in which what this one has can be imported, and what is installed there."""
+    """A virtual environment that can also import the packages of this one."""
 
     folder: Path
     python: Path = field(init=False)
@@ -110,7 +110,7 @@ class Environment:
         (self.packages / "of_the_tests.pth").write_text("".join(lines))
 
     def install(self, wheel: Path) -> None:
-        """Install a wheel without asking anybody, by pip where there is one."""
+        """Install a wheel without network access, with pip if it is installed."""
         if importlib.util.find_spec("pip") is None:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(self.packages)
@@ -149,7 +149,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def epochs(output: str) -> list[str]:
-    """The lines in which the numbers of a run stand, without the time that an epoch took."""
+    """Return the lines with the results of a run, without the times of the epochs."""
     lines = [line for line in output.splitlines() if line.startswith(("epoch", "held-out accuracy"))]
     return [re.sub(r"  \d+\.\d s$", "", line) for line in lines]
 
@@ -161,7 +161,7 @@ def test_it_is_found_and_works(environment: Environment) -> None:
 
 
 @pytest.mark.slow
-def test_it_trains_however_it_is_chosen_with_the_numbers_of_numpy(environment: Environment, tmp_path: Path) -> None:
+def test_it_trains_with_the_results_of_numpy_however_it_is_chosen(environment: Environment, tmp_path: Path) -> None:
     text = EXAMPLE.read_text(encoding="utf-8").replace('"autodiff(numpy)"', '"autodiff(abacus)"')
     (tmp_path / "by_key.toml").write_text(text, encoding="utf-8")
 
@@ -187,6 +187,6 @@ def test_it_trains_however_it_is_chosen_with_the_numbers_of_numpy(environment: E
     for other in models[1:]:
         assert other.about["backend"] == "autodiff(abacus)"
         assert all(np.array_equal(other.state[name], x) for name, x in models[0].state.items())
-    # A model file, which may be anybody's, does not choose a backend that is imported.
+    # A model file, which may be untrusted, does not choose a backend to import.
     last = environment.backburn("evaluate", str(tmp_path / "key" / "model.safetensors"), "--backend", "abacus")
     assert last.splitlines()[-1] == expected[-1]

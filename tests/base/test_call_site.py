@@ -1,4 +1,4 @@
-"""The user's frame: one function finds it for errors, checks, warnings and traces, through every decorator."""
+"""The user's frame, found by one function for errors, checks, warnings and traces, through every decorator."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HERE = f"{__file__}:"
 
 
 def asking(method: Callable[..., Any], told: list[str]) -> Callable[..., Any]:
-    """``method`` of a backend, which first asks who has called it."""
+    """Return ``method`` of a backend, which first stores its call site in ``told``."""
 
     def function(*operands: Any, **attributes: Any) -> Any:
         told.append(call_site())
@@ -57,7 +57,7 @@ def asking(method: Callable[..., Any], told: list[str]) -> Callable[..., Any]:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the NumPy backend is told whenever an operation of it is called."""
+    """Return the list of call sites of operations of the NumPy backend."""
     found: list[str] = []
     for name in (*OPERATIONS, "to_numpy", "from_numpy"):
         method = inspect.getattr_static(NumpyBackend, name)
@@ -76,14 +76,14 @@ def test_every_operation_finds_its_caller(spec: str, told: list[str]) -> None:
             operands = store_quantized(k, map_operands(arrays(sample, "float32"), k.from_numpy))
             told.clear()
             getattr(k, name)(*operands, **sample.attributes)
-        except BackburnError:  # of what a decorator does not differentiate
+        except BackburnError:  # the decorator does not differentiate the operation
             pass
         assert told or name in ("stop_gradient", "settle") or name.startswith("sharded"), name
         assert {site for site in told if not site.startswith(HERE)} == set(), name
 
 
 def program(told: list[str]) -> set[str]:
-    """The sites of a program's operations, of its reverse pass, of transforms and of reading values."""
+    """Return the call sites of a program with a reverse pass, transforms and reads of values."""
     x, w = bb.asarray(np.ones((4, 3), np.float32)), bb.asarray(np.ones((3, 5), np.float32))
     w = w.require_grad() if is_autodiff(w.backend) else w
     norm = bb.nn.LayerNorm(5)
@@ -167,7 +167,7 @@ kept: list[Any] = []
 
 
 def keeps(x: Any) -> list[Any]:
-    """Not to be recorded, for it keeps a tensor."""
+    """Keep a tensor, which cannot be recorded."""
     kept.append(x * 2.0)
     return []
 
@@ -192,7 +192,7 @@ def test_warnings_of_vmap_and_capture_name_the_user_s_line() -> None:
     assert {w.filename for w in found} == {__file__}
 
 
-def test_frames_of_python_s_own_library_are_not_the_user_s() -> None:
+def test_frames_of_the_standard_library_are_not_the_user_s() -> None:
     found: list[str] = []
 
     class Asking:
@@ -209,8 +209,8 @@ def test_frames_of_python_s_own_library_are_not_the_user_s() -> None:
 
 
 @pytest.mark.parametrize("folder", ["backburn_experiments", "my backburn"])
-def test_programs_may_be_called_like_backburn(folder: str, tmp_path: Path) -> None:
-    """A folder's or a module's name does not make a program a part of backburn."""
+def test_names_of_programs_may_begin_with_backburn(folder: str, tmp_path: Path) -> None:
+    """A program in a folder or module with such a name is not taken for a part of backburn."""
     file = tmp_path / folder / "backburn_train.py"
     file.parent.mkdir()
     file.write_text("def run(ask):\n    return ask()\n")
@@ -222,12 +222,12 @@ def test_programs_may_be_called_like_backburn(folder: str, tmp_path: Path) -> No
 
 
 def call_site_of_backburn(expression: str = "call_site()") -> Any:
-    """A function of backburn that asks."""
+    """Return a function with a module name of backburn that evaluates ``expression``."""
     names = {"__name__": "backburn.base.somewhere", "call_site": call_site, "stack_level": stack_level}
     return eval(f"lambda: {expression}", names)
 
 
-def test_a_program_without_frames_of_its_own_has_those_of_what_trains() -> None:
+def test_without_user_frames_the_frame_of_backburn_is_reported() -> None:
     names = {"__name__": "backburn.train.loop", "ask": call_site_of_backburn()}
     found: list[str] = []
 

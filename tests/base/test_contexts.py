@@ -1,4 +1,4 @@
-"""``no_grad`` and its like: ``with`` blocks, decorators, and what they cannot decorate."""
+"""``no_grad`` and similar blocks: ``with`` statements, decorators, and functions they cannot decorate."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from backburn.tapes.values import base_backend
 
 
 def doubled(x: Any) -> Any:
-    """Twice ``x``."""
+    """Return twice ``x``."""
     return x * 2.0
 
 
 @pytest.mark.parametrize("decorate", [bb.no_grad, bb.no_grad()], ids=["bare", "called"])
 def test_no_grad_decorates_with_and_without_parentheses(decorate: Callable[..., Any]) -> None:
-    """The decorated function keeps its name and records nothing; outside recording goes on."""
+    """The decorated function keeps its name and records nothing; code outside still records."""
     x = bb.asarray([1.0]).require_grad()
     inside = decorate(doubled)
     assert inside.__name__ == "doubled"
@@ -31,7 +31,7 @@ def test_no_grad_decorates_with_and_without_parentheses(decorate: Callable[..., 
 
 
 def test_blocks_nest_and_can_be_entered_again() -> None:
-    """Leaving the inner block leaves the outer one in force, also where both are the same object."""
+    """The outer block stays in force after the inner one, also if both are one object."""
     x = bb.asarray([1.0]).require_grad()
     block = bb.no_grad()
     with block:
@@ -52,7 +52,7 @@ async def coroutine() -> int:
 
 
 async def asynchronous_generator() -> AsyncIterator[int]:
-    """Both."""
+    """An asynchronous generator function."""
     yield 1
 
 
@@ -62,14 +62,14 @@ async def asynchronous_generator() -> AsyncIterator[int]:
     ids=["no_grad", "use_backend", "use_dtype", "fork", "detect_anomaly"],
 )
 @pytest.mark.parametrize("function", [generator, coroutine, asynchronous_generator])
-def test_bodies_that_run_later_are_refused(block: Any, function: Callable[..., Any]) -> None:
-    """A decorated generator would run outside of the block, without a word."""
+def test_generators_and_coroutines_are_refused(block: Any, function: Callable[..., Any]) -> None:
+    """A decorated generator would silently run outside the block."""
     with pytest.raises(ArgumentError, match=rf"{function.__name__} is a (generator|coroutine) function.*'with "):
         block(function)
 
 
 def test_every_block_decorates() -> None:
-    """Each call of the function runs in a block of its own."""
+    """Each call of the function enters the block."""
     assert bb.use_backend("numpy")(lambda: bb.ones(2).backend.spec)() == "numpy"
     assert bb.use_dtype("float64")(lambda: bb.ones(2).dtype)() is bb.float64
     draw = bb.random.fork(3)(lambda: bb.random.uniform(1).item())
@@ -78,8 +78,8 @@ def test_every_block_decorates() -> None:
         bb.detect_anomaly()(lambda: bb.log(bb.asarray([0.0])))()
 
 
-def test_what_cannot_be_a_block_is_refused_at_once() -> None:
-    """Not only when the block is entered."""
+def test_invalid_arguments_are_refused_at_once() -> None:
+    """The error comes from the call, not from entering the block."""
     with pytest.raises(SpecError, match=r"use_backend: .*neither a backend nor an expression"):
         bb.use_backend(doubled)  # type: ignore[arg-type]
     with pytest.raises(DTypeError, match=r"use_dtype: the default is a float dtype, not int32"):
@@ -97,7 +97,7 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_block_holds_in_its_own_thread() -> None:
-    """Unless the context is taken along, as a free-threaded Python does by itself from 3.14 on."""
+    """Other threads are not affected, unless the context is copied, as free-threaded Python does from 3.14 on."""
     inherits = getattr(sys.flags, "thread_inherit_context", False)
     x = bb.asarray([1.0]).require_grad()
     found: list[Any] = []
@@ -114,7 +114,7 @@ def test_a_block_holds_in_its_own_thread() -> None:
     assert found == [inside if inherits else outside, inside]
 
 
-def test_a_block_that_is_not_entered_says_so() -> None:
+def test_the_repr_of_a_block_says_whether_it_is_entered() -> None:
     block = bb.use_backend("numpy")
     assert repr(block) == "<use_backend: has no effect until a with statement enters it>"
     with block:

@@ -1,4 +1,4 @@
-"""Foreign text in messages: nothing that a terminal obeys, nothing that cannot be written, nothing without end."""
+"""Foreign text in messages: no control characters, no unencodable characters, and a limited length."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_invisible_character_is_left(text: str) -> None:
-    """In a line, in quotation marks, in several lines and in the message of an error."""
+    """In one line, quoted, in several lines and in an error message."""
     message = str(FileFormatError(f"m.safetensors: no tensor {text}"))
     for shown in (printable(text), quoted(text), printable_lines(text), message):
         assert shown.isprintable()
@@ -36,14 +36,14 @@ def test_no_invisible_character_is_left(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["\u3164", "\u115f", "\u2800", "\ufe0f", "\U000e0100", "\u034f", "\u180b", "\ufe00"])
 def test_letters_without_ink_are_shown(text: str) -> None:
-    """Python calls them printable, and a name of them looks like none, or like another one."""
+    """Python calls them printable, but a name with them looks empty, or like another name."""
     for shown in (printable(f"a{text}"), quoted(f"a{text}"), str(FileFormatError(f"no tensor a{text}"))):
         assert shown.isascii()
         assert "\\u" in shown.lower()
 
 
 def test_visible_text_stays() -> None:
-    """Letters of all languages, and ends of lines in messages of several."""
+    """Letters of all languages stay, and line breaks in messages of several lines."""
     assert printable("Gewicht größer 重み") == "Gewicht größer 重み"
     assert printable_lines("a\n\tb") == "a\n\tb"
     assert str(FileFormatError("one\ntwo")) == "one\ntwo"
@@ -51,8 +51,8 @@ def test_visible_text_stays() -> None:
 
 
 @pytest.mark.parametrize("show", [printable, quoted])
-def test_long_text_is_cut_before_it_is_escaped(show: object) -> None:
-    """The ends stay, which tell names apart."""
+def test_long_text_is_truncated_before_it_is_escaped(show: object) -> None:
+    """Both ends stay, since they distinguish names."""
     assert callable(show)
     shown = show("ab" + "\x1b" * 10**6 + "yz")
     assert shown.strip("'").startswith("ab")
@@ -61,14 +61,14 @@ def test_long_text_is_cut_before_it_is_escaped(show: object) -> None:
 
 
 def test_every_code_point_is_shown_or_escaped() -> None:
-    """All that Python has."""
+    """All code points of Python."""
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     assert printable(every, len(every)).isprintable()
     assert len(printable(every, len(every))) > len(every)
 
 
 def test_hints_compare_a_bounded_number_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many names those beside the wrong one, none that is longer than can be read; the nearest is still found."""
+    """Among many names only neighbours of the wrong one are compared, and no overlong ones; the nearest is found."""
     compared: list[str] = []
     original = difflib.get_close_matches
 
@@ -87,6 +87,6 @@ def test_hints_compare_a_bounded_number_of_names(monkeypatch: pytest.MonkeyPatch
 
 
 def test_hints_show_no_raw_names() -> None:
-    """Neither the near one nor the known ones."""
+    """Neither suggested nor known names are shown unescaped."""
     assert hint_for("weigh\x1bt", ["weigh\x1bu"]) == "Did you mean 'weigh\\x1bu'?"
     assert hint_for("bias", ["weigh\x1bu"]) == "Known: weigh\\x1bu."

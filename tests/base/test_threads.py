@@ -1,4 +1,4 @@
-"""The number of threads that a program chooses, as backends follow it."""
+"""Backends follow the number of threads that a program sets."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_another_library_follows_by_threadpoolctl(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, "two", None])
-def test_what_is_no_number_of_threads(wrong: Any) -> None:
+def test_invalid_numbers_of_threads_are_refused(wrong: Any) -> None:
     with pytest.raises(ArgumentError, match=r"set_num_threads: (the number of threads is an integer|at least one)"):
         bb.set_num_threads(wrong)
     assert chosen_threads.chosen() is None
 
 
 def test_backends_that_are_loaded_later_follow() -> None:
-    """No more than what the program chose, although the processors or the environment allow it."""
+    """They use no more threads than set, even if processors or environment variables allow more."""
     program = """
 import sys
 import backburn as bb

@@ -1,4 +1,4 @@
-"""Trees, also those that are changed in place: what is taken apart is put together again, and errors name the path."""
+"""Trees, also changed in place: ``unflatten`` inverts ``flatten``, and errors name the path."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Frozen:
 
 
 class Bag:
-    """A node of the tests' own, which can be changed."""
+    """A node type of the tests, which can be changed in place."""
 
     def __init__(self, things: list[Any]) -> None:
         self.things = things
@@ -131,7 +131,7 @@ class Derived:
         return self.weight * 2
 
 
-def test_attributes_of_dataclasses_that_are_no_fields_are_kept() -> None:
+def test_attributes_of_dataclasses_other_than_fields_are_kept() -> None:
     derived = Derived(3.0)
     assert derived.doubled == 6.0
     changed = tree_map(lambda x: x + 1.0, derived)
@@ -163,7 +163,7 @@ def test_trees_that_differ(other: Any, words: str) -> None:
     assert flatten(tree)[1] != flatten(other)[1]
 
 
-def test_what_is_no_leaf_is_part_of_the_structure() -> None:
+def test_other_values_than_leaves_are_part_of_the_structure() -> None:
     with pytest.raises(ArgumentError, match="at 'l', what is not a leaf differs"):
         tree_map(lambda x, y: x, {"l": Layer(1, "first")}, {"l": Layer(1, "second")})
 
@@ -183,12 +183,12 @@ def test_bad_trees() -> None:
         register_node(Bag, lambda bag: ((), (), None), lambda children, keys, rest: None)
 
 
-def test_one_value_in_two_places_is_no_cycle() -> None:
+def test_one_value_in_two_places_is_not_a_cycle() -> None:
     inner = [1]
     assert flatten([inner, inner])[0] == [1, 1]
 
 
-def test_places_name_every_path_of_a_shared_leaf() -> None:
+def test_a_mutable_tree_names_every_path_of_a_shared_leaf() -> None:
     shared = 1.5
     tree = {"a": [shared, 2.5], "b": Layer(shared)}
     mutable = MutableTree(tree, lambda leaf: isinstance(leaf, float))
@@ -198,8 +198,8 @@ def test_places_name_every_path_of_a_shared_leaf() -> None:
     assert mutable.leaves[0].value == 9.0
 
 
-def test_places_in_what_never_changes() -> None:
-    """A tuple is replaced in what holds it, however often."""
+def test_leaves_in_immutable_containers_are_replaced() -> None:
+    """A tuple is replaced in its container, also several times."""
     tree = [((1.0, 2.0), Frozen(3.0)), Bag([4.0])]
     mutable = MutableTree(tree, lambda leaf: isinstance(leaf, float))
     for leaf in mutable.leaves[:3]:
@@ -213,7 +213,7 @@ def test_places_in_what_never_changes() -> None:
         MutableTree(1.0, lambda leaf: True)
 
 
-def test_places_notice_every_change() -> None:
+def test_a_mutable_tree_notices_every_change() -> None:
     def tree() -> dict[str, Any]:
         return {"list": [1.0, {"k": 2.0}], "layer": Layer(3.0), "bag": Bag([4.0]), "tuple": (5.0,)}
 
@@ -249,9 +249,9 @@ def test_entries_of_dicts_may_come_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("parts", [lambda x: ((1, 2), None), lambda x: ((1, 2), ("one",), None), lambda x: 3])
-def test_functions_that_take_nodes_apart_wrongly(parts: Any) -> None:
+def test_invalid_flatten_functions_are_refused(parts: Any) -> None:
     class Pair:
-        """Registered as other libraries do."""
+        """A node type registered as in other libraries."""
 
     register_node(Pair, parts, lambda children, keys, rest: Pair())
     with pytest.raises(ArgumentError, match="takes a Pair apart returns three things"):
@@ -259,7 +259,7 @@ def test_functions_that_take_nodes_apart_wrongly(parts: Any) -> None:
 
 
 class Owner:
-    """A node in which one object in two places is one leaf."""
+    """A node in which an object in two places is one leaf."""
 
     def __init__(self, *parts: Any) -> None:
         self.parts = list(parts)
@@ -270,7 +270,7 @@ register_node(
 )
 
 
-def test_one_leaf_in_two_places_of_a_node_that_shares() -> None:
+def test_a_leaf_in_two_places_of_a_sharing_node_is_one_leaf() -> None:
     a, b, outside = object(), object(), object()
     tree = [outside, Owner(a, {"again": a, "b": b}, Owner(b, outside)), outside, a]
     leaves, structure = flatten(tree)
@@ -279,7 +279,7 @@ def test_one_leaf_in_two_places_of_a_node_that_shares() -> None:
     made = unflatten(structure, [0, 10, 20, 30, 40, 50])
     assert made[1].parts[:2] == [10, {"again": 10, "b": 20}]
     assert made[1].parts[2].parts == [20, 30]
-    assert flatten(Owner(1, 1, "x", "x"))[0] == [1, 1, "x", "x"]  # may be one object by chance
+    assert flatten(Owner(1, 1, "x", "x"))[0] == [1, 1, "x", "x"]  # equal constants may be one object
     places = ["0", "1.0", "1.1.again", "1.1.b", "1.2.0", "1.2.1", "2", "3"]
     assert [path for path, _ in leaves_with_paths(tree)] == places
     again = flatten([outside, Owner(a, {"again": a, "b": b}, Owner(b, outside)), outside, a])[1]
@@ -290,7 +290,7 @@ def test_one_leaf_in_two_places_of_a_node_that_shares() -> None:
         tree_map(lambda x, y: x, Owner(a, b, a), Owner(a, b, b))
 
 
-# ---- as vectors ----
+# ---- trees as vectors ----
 
 
 def test_trees_are_vectors_and_back() -> None:
@@ -318,7 +318,7 @@ def test_trees_are_vectors_and_back() -> None:
     assert bb.vmap(back)(bb.stack([alone, alone])).shape == (2, 2, 2)
 
 
-def test_the_hessian_of_a_model_by_its_vector() -> None:
+def test_the_hessian_of_a_model_as_a_vector() -> None:
     bb.random.seed(0)
     with bb.use_dtype("float64"):
         model = bb.nn.Sequential(bb.nn.Linear(2, 3), bb.nn.Tanh(), bb.nn.Linear(3, 1))
@@ -336,7 +336,7 @@ def test_the_hessian_of_a_model_by_its_vector() -> None:
     np.testing.assert_allclose(bb.grad(loss)(vector.detach()).numpy(), bb.trees.ravel(whole)[0].numpy(), rtol=1e-10)
 
 
-def test_what_is_no_vector_is_refused() -> None:
+def test_invalid_trees_and_vectors_are_refused() -> None:
     with pytest.raises(ArgumentError, match="ravel: there is no float tensor in the tree, a dict"):
         bb.trees.ravel({"n": bb.asarray([1, 2])})
     vector, unravel = bb.trees.ravel([bb.ones(3)])

@@ -1,4 +1,4 @@
-"""Bad input, to every public function in turn: an error of ours that begins with the function's name, no warning."""
+"""Bad input to every public function gives an error of ours that begins with its name, and no warning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import backburn as bb
 from backburn.base import threads
 from backburn.base.errors import BackburnError
 
-#: Values put in the place of each argument; one that is valid there raises nothing.
+#: Values tried for each argument; those that are valid raise nothing.
 BAD: dict[str, Any] = {
     "None": None,
     "text": "x",
@@ -46,15 +46,15 @@ def as_many_threads_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_num_threads", None)
 
 
-#: Spec errors speak of the expression, and need no operation beside it.
+#: Errors of these quote the spec, and need no function name.
 NAMELESS = {"load_backend"}
 
 
 def cases(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Calls of a function in which one argument is bad, each with a word for it.
+    """Yield calls of a function with one bad argument, each with a description.
 
-    Options that are flags take whatever Python can tell the truth of, which an array of two elements is not: NumPy
-    says so itself.
+    Flags take any value with a truth value. An array of two elements has none, which is NumPy's own error, so it is
+    left out.
     """
     function = FUNCTIONS[name]
     call = valid_call(name, function)
@@ -66,13 +66,13 @@ def cases(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_valid_call_succeeds(name: str) -> None:
-    """The calls that are spoilt below are all right before."""
+    """The calls into which the tests below put bad arguments are valid."""
     bind(FUNCTIONS[name], valid_call(name, FUNCTIONS[name]))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_bad_argument_gets_our_error(name: str) -> None:
-    """Whatever a function refuses, it refuses in our words, under the name that the user called."""
+    """Whatever a function refuses, the error is ours and begins with the name that the user called."""
     short = name.rpartition(".")[2]
     problems = []
     for word, call in cases(name):
@@ -86,7 +86,7 @@ def test_bad_argument_gets_our_error(name: str) -> None:
     assert problems == []
 
 
-#: Operators have no names of parameters.
+#: Operators, which have no parameter names.
 OPERATORS = {
     "add": lambda x, y: x + y,
     "subtract": lambda x, y: x - y,
@@ -106,10 +106,10 @@ OPERATORS = {
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("x", [F, I], ids=["float", "int"])
 def test_bad_operand_of_an_operator_gets_our_error(name: str, x: Any) -> None:
-    """An operator is refused under the name of the function that it stands for, whichever side is bad."""
+    """The error names the function that implements the operator, whichever operand is bad."""
     problems = []
     for value in BAD.values():
-        mirrored = () if name in ("less", "greater_equal") else ((value, x),)  # Python asks x the opposite then
+        mirrored = () if name in ("less", "greater_equal") else ((value, x),)  # Python calls the opposite of x
         for operands in ((x, value), *mirrored):
             try:
                 OPERATORS[name](*operands)
@@ -131,8 +131,8 @@ def test_attributes_of_tensors_are_neither_set_nor_deleted(name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1, 2, 3)])
-def test_what_has_no_transpose_lacks_the_attribute(shape: tuple[int, ...]) -> None:
-    """Tools go through all attributes."""
+def test_tensors_without_a_transpose_lack_the_attribute(shape: tuple[int, ...]) -> None:
+    """Tools such as ``inspect.getmembers`` read all attributes."""
     for x in (bb.ones(shape), bb.ones(shape, dtype=bb.int64), bb.ones(shape) > 0.0, bb.ones((4,)).quantize()):
         found = dict(inspect.getmembers(x))
         assert ("T" in found, "mT" in found) == (x.ndim == 2, x.ndim >= 2)
@@ -148,13 +148,13 @@ def test_what_has_no_transpose_lacks_the_attribute(shape: tuple[int, ...]) -> No
         ("nn.functional.huber_loss", "delta"), ("quantile", "q"), ("random.normal", "mean"), ("vector_norm", "ord"),
     ],
 )  # fmt: skip
-def test_integers_that_no_float_holds(name: str, option: str) -> None:
+def test_integers_beyond_the_range_of_floats(name: str, option: str) -> None:
     with pytest.raises(BackburnError, match=rf"^{name.rpartition('.')[2]}: "):
         bind(FUNCTIONS[name], {**valid_call(name, FUNCTIONS[name]), option: 10**400})
 
 
-def test_no_dtype_is_not_float64() -> None:
-    """NumPy reads None as float64; here it is a dtype nowhere, and a default only where a signature says so."""
+def test_none_is_not_a_dtype() -> None:
+    """NumPy reads None as float64; here it is not a dtype, and means the default only where a signature says so."""
     x = bb.ones(2)
     for call in (
         lambda: x.astype(None),

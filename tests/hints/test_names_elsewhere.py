@@ -1,4 +1,4 @@
-"""Names of other libraries: an AttributeError that tells ours, and ours exist."""
+"""Names from other libraries raise an AttributeError with our name for them, which exists."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from backburn.hints.torch import FORMULAS, LAYERS, ONLY_FUNCTIONS
 
 
 @pytest.mark.parametrize("name", METHODS | BURN)
-def test_methods_of_other_libraries_are_told_in_ours(name: str) -> None:
-    """``hasattr`` still says no."""
+def test_methods_of_other_libraries_have_hints(name: str) -> None:
+    """``hasattr`` is still False."""
     x = bb.ones((2, 3))
     assert not hasattr(x, name)
     with pytest.raises(AttributeError, match=rf"'FloatTensor' object has no attribute '{name}'; here: "):
@@ -46,15 +46,15 @@ def test_methods_of_other_libraries_are_told_in_ours(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_of_other_libraries_are_told_in_ours(name: str) -> None:
+def test_functions_of_other_libraries_have_hints(name: str) -> None:
     """Namespaces have hints too."""
     with pytest.raises(AttributeError, match=rf"module 'backburn' has no attribute '{name}'; here: "):
         getattr(bb, name)
 
 
 @pytest.mark.parametrize("name", FUNCTIONAL)
-def test_functions_of_layers_are_told_in_ours(name: str) -> None:
-    """Names of namespaces have hints too, and may exist at the top level."""
+def test_functions_of_layers_have_hints(name: str) -> None:
+    """Namespaces have hints too, for names that may exist at the top level."""
     with pytest.raises(
         AttributeError, match=rf"module 'backburn.nn.functional' has no attribute '{name}'; here: (bb|x)"
     ):
@@ -72,15 +72,15 @@ OF_MODELS: list[tuple[Any, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in OF_MODELS for name in names])
-def test_names_of_models_are_told_in_their_module(module: Any, name: str) -> None:
-    """Burn's names have hints with its suffix ``Config``, too."""
+def test_names_of_models_have_hints_in_their_module(module: Any, name: str) -> None:
+    """Burn's names with its suffix ``Config`` have hints too."""
     for asked in (name, f"{name}Config"):
         with pytest.raises(AttributeError, match=rf"module '{module.__name__}' has no attribute '{asked}'; here: "):
             getattr(module, asked)
 
 
 def told(table: dict[str, str], name: str, **known: Any) -> Any:
-    """The value of a formula that is told, whose names for parts come after ``with``."""
+    """Evaluate the formula of a hint, which defines names of its parts after ``with``."""
     formula, _, parts = table[name].partition(", with ")
     given = {"bb": bb, "math": math, **known}
     word, given_part, part = parts.partition(" = ")
@@ -115,7 +115,7 @@ def test_formulas_for_models_are_right() -> None:
     assert np.all((noise >= 1 / 8) & ((noise <= 1 / 3) | (noise == 1.0)))
 
 
-def test_schedules_and_initial_values_that_are_told_are_right() -> None:
+def test_hints_for_schedules_and_initializers_are_right() -> None:
     for hint in of_models.SCHEDULES.values():
         if hint.startswith("bb."):
             assert eval(hint.partition(", or ")[0], {"bb": bb})(0) > 0.0
@@ -131,7 +131,7 @@ def test_schedules_and_initial_values_that_are_told_are_right() -> None:
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_functions_of_trees_are_told_in_ours(name: str) -> None:
+def test_functions_of_trees_have_hints(name: str) -> None:
     tree = {"w": bb.ones(()), "b": 3.0}
     with pytest.raises(AttributeError, match=rf"module 'backburn.trees' has no attribute '{name}'; here: ") as caught:
         getattr(bb.trees, name)
@@ -144,8 +144,8 @@ def test_functions_of_trees_are_told_in_ours(name: str) -> None:
         assert told.startswith("bb.trees.register_node(")
 
 
-def test_formulas_that_are_told_are_right() -> None:
-    """Formulas for functions that are not here under any name."""
+def test_formulas_for_missing_functions_are_right() -> None:
+    """Formulas for functions that backburn does not have under any name."""
     functional = pytest.importorskip("torch").nn.functional
     x, y = bb.random.normal((2, 3)), bb.random.normal((2, 3))
     targets = bb.where(bb.random.bernoulli((2, 3)), 1.0, -1.0)
@@ -169,7 +169,7 @@ def test_formulas_that_are_told_are_right() -> None:
 
 
 def test_formulas_of_functions_are_right() -> None:
-    """Formulas that compose an operation which has a name elsewhere."""
+    """Formulas for functions that have a name only in other libraries."""
     x, y, names = bb.random.normal((2, 3)), bb.random.normal((2, 3)), {"bb": bb}
     quiet = x.exp() / (1.0 + x.exp().sum(-1, keepdims=True))
     assert eval(FUNCTIONS["quiet_softmax"], names | {"x": x}).allclose(quiet)
@@ -186,7 +186,7 @@ ANGLES = np.arange(3)[:, None] / 10000 ** (np.arange(0, 4, 2) / 4)
 GIVEN = np.random.default_rng(0).normal(size=(3, 4))
 WHOLE = np.array([[6, 3, 0, 9], [5, 12, 7, 1], [2, 2, 8, 4]])
 
-#: Results of the formulas for names of Burn on GIVEN, or on the integers WHOLE, and on their reverse.
+#: Expected results of the formulas for Burn's names, on GIVEN or the integers WHOLE, and on their reverse.
 OF_BURN: dict[str, Any] = {
     "argsort_descending": np.argsort(-GIVEN, 0),
     "argtopk": np.argsort(-GIVEN, 0)[:2],
@@ -249,8 +249,8 @@ def test_formulas_for_names_of_burn_are_right(name: str) -> None:
     np.testing.assert_allclose(found.numpy(), OF_BURN[name], rtol=1e-6, atol=1e-6)
 
 
-def test_rates_of_burn_are_told() -> None:
-    """Schedules are called with the number of steps taken; those of Burn count from 1."""
+def test_hints_for_schedules_of_burn_are_right() -> None:
+    """Our schedules are called with the number of steps taken; Burn's count from 1."""
     names: dict[str, Any] = {"bb": bb, "size": 512, "warmup": 4000, "first": lambda n: n, "second": lambda n: n + 1}
     noam = eval(NAMES["NoamLrScheduler"], names).lr
     for step in (1, 2, 4000, 9000):
@@ -272,7 +272,7 @@ def test_rates_of_burn_are_told() -> None:
         (optim, "NoamLrSchedulerConfig", "bb.optim.SGD.*"),
     ],
 )
-def test_configurations_of_burn_are_told_as_what_they_make(module: Any, name: str, ours: str) -> None:
+def test_configurations_of_burn_have_hints_for_what_they_build(module: Any, name: str, ours: str) -> None:
     with pytest.raises(AttributeError, match=f"has no attribute '{name}'; here: {ours}$"):
         getattr(module, name)
     with pytest.raises(AttributeError, match=r"has no attribute 'Config'$"):
@@ -283,7 +283,7 @@ VECTOR, LONGER = np.array([0.0, 2.0, 2.0, -1.0]), np.array([1.0, -3.0, np.nan, 0
 MATRIX, SQUARE = np.array([[3.0, 1.0], [2.0, -1.0], [0.0, 4.0]]), np.array([[2.0, 1.0], [0.5, 3.0]])
 STACK, EDGES = np.stack([SQUARE, SQUARE.T]), np.array([-1.0, 0.0, 2.5])
 
-#: Operands, and the call of torch with them.
+#: Operands, and torch's function of them.
 OF_TORCH: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "addbmm": ((SQUARE, STACK, STACK), lambda t, *a: t.addbmm(*a)),
     "addcdiv": ((VECTOR, VECTOR, LONGER), lambda t, *a: t.addcdiv(*a, value=2.0)),
@@ -347,12 +347,12 @@ CUBE, ROWS = np.arange(16.0).reshape(2, 2, 4), np.array([[1, 0]])
 
 
 def changed(function: Callable[..., Any], x: Any, *arguments: Any) -> Any:
-    """Return ``x`` as changed by a function of NumPy that returns nothing."""
+    """Return ``x`` after a NumPy function has changed it in place."""
     function(x, *arguments)
     return x
 
 
-#: Operands of functions of NumPy, SciPy and JAX, and the functions that are called with others.
+#: Operands for functions of NumPy, SciPy and JAX, and the call if it is not ``np.<name>(*operands)``.
 OTHERS: dict[str, tuple[tuple[Any, ...], Callable[..., Any] | None]] = {
     "arccosh": ((np.array([1.0, 2.5]),), None),
     "arctanh": ((np.array([0.5, -0.25]),), None),
@@ -432,7 +432,7 @@ def test_lines_for_random_numbers_run() -> None:
         assert eval(LINES[name], names).shape == shape
 
 
-def test_names_of_random_are_told_there_alone() -> None:
+def test_hints_of_random_are_right() -> None:
     known = {"bb": bb, "math": math, "seed": 0, "n": 5, "p": 0.25, "a": 2.0, "shape": (20_000,)}
     means = {"binomial": 1.25, "geometric": 4.0, "laplace": 1.0, "rademacher": 1.0}
     means |= {"rayleigh": math.sqrt(math.pi / 2.0), "weibull": math.sqrt(math.pi) / 2.0}
@@ -449,14 +449,14 @@ def test_names_of_random_are_told_there_alone() -> None:
     assert len(eval(RANDOM["split"], known)) == 5
 
 
-def test_how_jax_defines_derivatives_is_told() -> None:
+def test_defvjp_of_jax_has_a_hint() -> None:
     f: Any = bb.custom_vjp(bb.sin)
     with pytest.raises(AttributeError, match=r"'defvjp'; here: define\(forward, backward\)$"):
         f.defvjp(None, None)
 
 
 @pytest.mark.parametrize("name", AT)
-def test_methods_of_jax_at_are_told_in_ours(name: str) -> None:
+def test_methods_of_jax_at_have_hints(name: str) -> None:
     numpy = pytest.importorskip("jax").numpy
     values, index = [1.0, 3.0, -2.0], [2, 0]
     x = bb.asarray(values)
@@ -493,7 +493,7 @@ def test_functions_that_are_methods_elsewhere(name: str) -> None:
 
 
 def test_methods_of_models_optimizers_and_generators() -> None:
-    """Names of methods have hints too."""
+    """Methods have hints too."""
     owners = nn.Linear(1, 1), optim.SGD(0.1), bb.random.Generator(0), bb.ones(()).require_grad().backward()
     for owner, names in zip(owners, (MODELS, OPTIMIZERS, GENERATORS, GRADIENTS), strict=True):
         for name in names:
@@ -513,8 +513,8 @@ def test_limits_of_floats_that_numpy_has(name: str, dtype: bb.DType) -> None:
     assert found == getattr(np.finfo(dtype.name), name)
 
 
-def test_namespaces_tell_too() -> None:
-    """Users look for the names here first."""
+def test_namespaces_have_hints_too() -> None:
+    """Users look for names in namespaces first."""
     places = [(bb.nn, "CrossEntropyLoss"), (bb.random, "randn"), (bb.linalg, "norm"), (bb.data, "DataLoader")]
     places += [(bb.fft, "rfft2"), (optim.schedules, "MultiStepLR")]
     for module, name in places:
@@ -546,14 +546,14 @@ def test_namespaces_tell_too() -> None:
 @pytest.mark.parametrize(
     ("name", "ours"), [("cross_entropy", "bb.nn.functional.cross_entropy"), ("Adam", "bb.optim.Adam")]
 )
-def test_names_of_modules_that_are_not_loaded_are_told(name: str, ours: str) -> None:
+def test_names_of_modules_that_are_not_loaded_have_hints(name: str, ours: str) -> None:
     program = f"import backburn; backburn.{name}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert f"module 'backburn' has no attribute '{name}'; here: {ours}" in done.stderr
 
 
 @pytest.mark.parametrize("name", SET)
-def test_attributes_that_others_set_are_told(name: str) -> None:
+def test_attributes_that_other_libraries_set_have_hints(name: str) -> None:
     x = bb.ones(2)
     assert not hasattr(x, name)
     with pytest.raises(AttributeError, match=rf"'FloatTensor' object has no attribute '{name}'; here: x\."):
@@ -562,7 +562,7 @@ def test_attributes_that_others_set_are_told(name: str) -> None:
         setattr(x, name, False)
 
 
-def test_tensors_of_other_libraries_have_its_name() -> None:
+def test_errors_name_the_library_of_foreign_tensors() -> None:
     theirs = pytest.importorskip("torch").ones(2, 3)
     with pytest.raises(bb.errors.DTypeError, match=r"Linear: takes a tensor, not torch\.Tensor\. bb\.asarray"):
         nn.Linear(3, 2)(theirs)
@@ -570,7 +570,7 @@ def test_tensors_of_other_libraries_have_its_name() -> None:
         bb.ones((2, 3)) + theirs
 
 
-def test_calls_of_other_libraries_are_told_in_ours() -> None:
+def test_calls_as_in_other_libraries_have_hints() -> None:
     tensor: Any = bb.tensor
     with pytest.raises(TypeError, match=r"bb\.asarray\(data\) makes a tensor"):
         tensor([1.0])
@@ -607,13 +607,13 @@ def test_calls_of_other_libraries_are_told_in_ours() -> None:
         ("complex256", "The complex dtypes are complex64 and complex128"),
     ],
 )
-def test_names_of_dtypes_of_other_libraries_are_told_in_ours(name: str, hint: str) -> None:
+def test_names_of_dtypes_of_other_libraries_have_hints(name: str, hint: str) -> None:
     with pytest.raises(bb.errors.DTypeError, match=f"{name} is not a dtype of backburn. {hint}"):
         bb.zeros(1, dtype=name)
 
 
 class Named(nn.Module):
-    """A module with a name that others have too, and one in the instance."""
+    """A module with names that have hints: a method, and an attribute of the instance."""
 
     def __init__(self) -> None:
         self.children = [nn.Linear(1, 1)]
@@ -623,8 +623,8 @@ class Named(nn.Module):
 
 
 @pytest.mark.parametrize("owner", [bb.ones((2, 3)), nn.Linear(1, 1), optim.SGD(0.1), Named()])
-def test_names_that_only_tell_are_not_listed(owner: Any) -> None:
-    """Completion offers what is there."""
+def test_names_with_hints_are_not_listed(owner: Any) -> None:
+    """Completion offers only names that exist."""
     listed = dir(owner)
     assert not {"zero_grad", "sum_", "shape_", "half", "cuda"} & set(listed)
     for name in listed:
@@ -637,13 +637,13 @@ def test_names_that_only_tell_are_not_listed(owner: Any) -> None:
 @pytest.mark.parametrize(
     "module", [nn, nn.functional, nn.init, optim, bb.random, bb.linalg, bb.fft, bb.fourier, bb.data]
 )
-def test_modules_list_what_is_for_users(module: Any) -> None:
+def test_modules_list_public_names(module: Any) -> None:
     """Public names, without the helpers in the same file."""
     assert dir(module) == sorted(module.__all__)
 
 
 class Mine(nn.Conv2d):
-    """A subclass that hands its arguments on, and one mistake."""
+    """A subclass that forwards its arguments, and makes a mistake."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(1, 2, **options)
@@ -696,7 +696,7 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-#: Calls with arguments that had other names before, and the name that each has now.
+#: Calls with former names of arguments, and the present names.
 OLD: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: A.Conv2d(inputs=1), "inputs", "in_channels"),
     (lambda: A.Conv1d(1, outputs=2), "outputs", "out_channels"),
@@ -747,7 +747,7 @@ OLD: list[tuple[Callable[[], Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("call", "old", "new"), OLD)
-def test_old_names_of_arguments_are_told_the_new_ones(call: Callable[[], Any], old: str, new: str) -> None:
+def test_former_names_of_arguments_have_hints(call: Callable[[], Any], old: str, new: str) -> None:
     with pytest.raises(TypeError, match=f"got an unexpected keyword argument '{old}'; here: {new};"):
         call()
 
@@ -798,8 +798,8 @@ FOREIGN: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize("word", RENAMED)
-def test_arguments_that_are_told_exist(word: str) -> None:
-    """Each in a function that does not take the other name."""
+def test_arguments_in_hints_exist(word: str) -> None:
+    """Each is a parameter of a function that does not take the other name."""
     places: Any = (bb, nn, F, nn.init, optim, S, bb.random, bb.linalg, bb.fft, bb.fourier, bb.data)
     values = [getattr(place, name) for place in places for name in place.__all__] + [bb.FloatTensor.backward]
     taken = [set(signature(value).parameters) for value in values if callable(value)]
@@ -808,13 +808,13 @@ def test_arguments_that_are_told_exist(word: str) -> None:
 
 
 @pytest.mark.parametrize(("call", "words"), [*CALLS, *FOREIGN])
-def test_wrong_arguments_are_told_the_right_ones(call: Callable[[], Any], words: str) -> None:
-    """Errors name the class that was called, also where it inherits its initializer."""
+def test_wrong_arguments_have_hints(call: Callable[[], Any], words: str) -> None:
+    """Errors name the class that was called, also if it inherits its initializer."""
     with pytest.raises(TypeError, match=re.escape(words)):
         call()
 
 
-def test_a_layer_without_options_leaves_arguments_to_the_class_after_it() -> None:
+def test_a_layer_without_options_passes_arguments_to_the_next_class() -> None:
     class Named:
         def __init__(self, name: str) -> None:
             self.name = name
@@ -826,8 +826,8 @@ def test_a_layer_without_options_leaves_arguments_to_the_class_after_it() -> Non
     assert signature(nn.ReLU).parameters == {}
 
 
-def test_signatures_stay() -> None:
-    """Signatures stay for help and completion."""
+def test_signatures_are_kept() -> None:
+    """Help and completion still see the signatures."""
     assert list(signature(nn.Conv2d).parameters)[:3] == ["in_channels", "out_channels", "kernel_size"]
     assert list(signature(optim.Adam).parameters) == ["lr", "betas", "eps", "weight_decay", "amsgrad"]
     with pytest.raises(bb.errors.ArgumentError, match=r"^Conv2d: in_channels is an integer"):
@@ -839,8 +839,8 @@ HINTS = {hint for names in (*TABLES, *(table for _, table in OF_MODELS)) for hin
 
 
 @pytest.mark.parametrize("hint", sorted(HINTS))
-def test_what_is_told_exists(hint: str) -> None:
-    """Every name of ours in a hint is there."""
+def test_names_in_hints_exist(hint: str) -> None:
+    """Every name of ours in a hint exists."""
     for path in re.findall(r"\bbb\.([\w.]+)", hint):
         found: object = bb
         for part in path.split("."):
@@ -853,8 +853,8 @@ def test_what_is_told_exists(hint: str) -> None:
         assert hasattr(bb.ones((2, 3)), name)
 
 
-def test_classes_list_what_is_there() -> None:
-    """Completion and ``help`` are made of ``dir``."""
+def test_classes_list_existing_names() -> None:
+    """Completion and ``help`` use ``dir``."""
     listed = dir(bb.FloatTensor)
     assert not {"sum_", "cuda", "requires_grad"} & set(listed)
     assert {"sum", "shape", "primitive", "_primitive", "__add__"} <= set(listed)
@@ -864,7 +864,7 @@ def test_classes_list_what_is_there() -> None:
     assert "numel" not in text
 
 
-def test_signatures_are_without_what_is_refused() -> None:
+def test_signatures_omit_parameters_for_refused_arguments() -> None:
     """Help, completion and libraries read the signatures."""
     for function in (bb.sum, bb.Tensor.sum, bb.asarray, bb.vmap, bb.Tensor.backward):
         assert {"surplus", "wrong"}.isdisjoint(signature(function).parameters)
