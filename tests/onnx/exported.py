@@ -1,4 +1,4 @@
-"""The modules that PyTorch has exported: files, and the numbers that PyTorch computes (``tools/freeze_onnx.py``)."""
+"""Modules exported by PyTorch: files, and the values that PyTorch computes (``tools/freeze_onnx.py``)."""
 
 from pathlib import Path
 
@@ -28,13 +28,13 @@ def inputs_of(name, arrays, backend=None):
 
 
 def loss_of(output, arrays):
-    """The sum of the outputs, each times a number."""
+    """The weighted sum of the outputs."""
     probe = bb.asarray(arrays["probe"].astype(np.float32), backend=output.backend)
     return (bb.astype(output, "float32") * probe).sum()
 
 
 def far(found, expected):
-    """The largest difference, relative to the largest number."""
+    """The largest difference, relative to the largest expected value."""
     found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     assert found.shape == expected.shape
     return np.abs(found - expected).max(initial=0.0) / max(np.abs(expected).max(initial=0.0), 1e-30)

@@ -1,4 +1,4 @@
-"""Exporting a model and comparing: what the file computes here, in the standard's evaluator and in onnxruntime."""
+"""Export a model and compare its results in backburn, in the standard's evaluator and in onnxruntime."""
 
 import importlib.util
 from typing import Any
@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 import backburn as bb
 from backburn.trees import flatten
 
-#: Attention and norms of opset 23 need a newer evaluator than the oldest that is supported.
+#: Attention and norms of opset 23 need a newer evaluator than the oldest supported one.
 HAS_RUNTIME = importlib.util.find_spec("onnxruntime") is not None
 
 
@@ -42,7 +42,7 @@ def run_runtime(proto: Any, examples: Any) -> list[Any]:
 
     options = onnxruntime.SessionOptions()
     if any(node.op_type == "DequantizeLinear" for node in proto.graph.node):
-        # More of them quantize activations that the model has as floats.
+        # Further optimizations would quantize float activations.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
@@ -51,7 +51,7 @@ def run_runtime(proto: Any, examples: Any) -> list[Any]:
 
 
 def loss_of(outputs: Any, seed: int = 0) -> Any:
-    """A number that depends on every float of the outputs."""
+    """A scalar that depends on every float of the outputs."""
     rng = np.random.default_rng(seed)
     total: Any = 0.0
     for x in tensors_of(outputs):
@@ -61,7 +61,7 @@ def loss_of(outputs: Any, seed: int = 0) -> Any:
 
 
 def check_again(proto: Any, loaded: Any, examples: Any, dynamic: Any = None) -> None:
-    """What is loaded is exported as the same file."""
+    """Assert that the loaded model is exported as the same file."""
     again = bb.onnx.export(loaded, None, *examples, dynamic=dynamic)
     assert again.SerializeToString(deterministic=True) == proto.SerializeToString(deterministic=True)
 
@@ -70,7 +70,7 @@ def check_export(
     model: Any, *examples: Any, tolerance: float = 1e-6, gradients: bool = True, reference: bool = True,
     runtime: bool = True, **options: Any,
 ) -> Any:  # fmt: skip
-    """Export a model; the file is valid, and outputs and gradients are the model's by the same names."""
+    """Export a model, and check that the file is valid, with the model's names, outputs and gradients."""
     model = model.eval()
     proto = bb.onnx.export(model, None, *examples, **options)
     onnx.checker.check_model(proto, full_check=True)

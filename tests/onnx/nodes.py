@@ -1,7 +1,7 @@
-"""The node tests that the installed package onnx brings along, on any backend.
+"""The node tests of the installed package onnx, on any backend.
 
-``python -m tests.onnx.nodes numpy "autodiff(capture(numpy))" torch`` runs all of them on backends and prints how many
-pass, and which do not for what reason; it fails where that is not as :data:`EXCEPTIONS` says.
+``python -m tests.onnx.nodes numpy "autodiff(capture(numpy))" torch`` runs all of them on these backends and prints how
+many pass, and the reasons of those that do not; it fails if the outcomes differ from :data:`EXCEPTIONS`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import backburn as bb
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "backends" / "backburn_torch"
 
-#: Names of tests that do not pass, and why. One that passes is an error, too.
+#: Names of tests that must not pass, and why.
 EXCEPTIONS = {
     r"test_(adagrad|adam|momentum|nesterov_momentum)(_multiple)?": "the domain of training",
     r"test_ai_onnx_ml_.*": "the domain ai.onnx.ml",
@@ -38,24 +38,24 @@ EXCEPTIONS = {
     r"test_attention_4d_causal_fp16_expanded": "one unit in the last place of float16 is more than the tolerance",
     r"test_dft_inverse(_opset19)?": "the expected numbers have rounding errors of 2e-7 where the tolerance is 1e-7",
 }
-#: What the example's adapter of PyTorch lacks beyond that: dtypes.
+#: Errors about dtypes that the example's PyTorch adapter lacks.
 TORCH_LACKS = r".*(computes in float16, bfloat16, float32|no uint(16|32|64)).*"
 
 
-#: Modules of the package that take seconds to make their data.
+#: Modules of the package that take seconds to generate their data.
 _POOLS = ("averagepool", "lppool", "maxpool")
 
 
 @functools.cache
 def cases(kind: str = "all") -> dict[str, Any]:
-    """The tests by name: ``"pools"``, which are slow to make, ``"others"``, or ``"all"``."""
+    """The tests by name: ``"pools"``, which are slow to generate, ``"others"``, or ``"all"``."""
     if kind == "all":
         return cases("others") | cases("pools")
     from onnx.backend.test.case import node
 
     before = len(node._NodeTestCases)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # casts and divisions that the package makes its data with
+        warnings.simplefilter("ignore")  # from casts and divisions in the package's data
         for module in pkgutil.walk_packages(node.__path__, f"{node.__name__}."):
             if (module.name.rpartition(".")[2] in _POOLS) == (kind == "pools"):
                 importlib.import_module(module.name)
@@ -63,12 +63,12 @@ def cases(kind: str = "all") -> dict[str, Any]:
 
 
 def expected_reason(name: str) -> str | None:
-    """Why a test does not pass; None for one that does."""
+    """Why a test does not pass; None if it should."""
     return next((reason for pattern, reason in EXCEPTIONS.items() if re.fullmatch(pattern, name)), None)
 
 
 def backend_of(name: str) -> Any:
-    """A backend by its expression, or the example's for PyTorch."""
+    """A backend by spec, or the example's backend for PyTorch."""
     if name != "torch":
         return bb.load_backend(name)
     if str(_EXAMPLE) not in sys.path:
@@ -77,7 +77,7 @@ def backend_of(name: str) -> Any:
 
 
 def failure(case: Any, backend: Any) -> str | None:
-    """Run one test: None if it passes, else the error or what differs."""
+    """Run one test and return the error or difference; None if it passes."""
     try:
         model = bb.onnx.load(case.model, backend=backend)
         for inputs, outputs in case.data_sets:
@@ -99,7 +99,7 @@ def _given(value: Any) -> Any:
 
 
 def _difference(ours: Any, theirs: Any, rtol: float, atol: float) -> str | None:
-    """What differs; tolerances are those of the package's own runner."""
+    """The difference, if any, with the tolerances of the package's own runner."""
     if theirs is None or ours is None:
         return None if theirs is ours else f"VALUE: {ours} and not {theirs}"
     if isinstance(theirs, (list, tuple)):
@@ -121,7 +121,7 @@ def _difference(ours: Any, theirs: Any, rtol: float, atol: float) -> str | None:
 
 
 def surprises(chosen: Mapping[str, Any], backend_name: str) -> tuple[dict[str, str], Counter[str]]:
-    """The tests whose outcome is not the expected one, and the number of each reason."""
+    """The tests with an unexpected outcome, and the number of tests per reason."""
     backend = backend_of(backend_name)
     wrong: dict[str, str] = {}
     reasons: Counter[str] = Counter()

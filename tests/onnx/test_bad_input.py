@@ -1,4 +1,4 @@
-"""Files of others: damaged, hostile, or of what is not read here. Errors name the node, the operator and the opset."""
+"""Damaged, hostile and unsupported files. Errors name the node, the operator and the opset."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-pytest.importorskip("onnx", reason="models of ONNX are read with the package onnx, which is not installed")
+pytest.importorskip("onnx", reason="reading ONNX models needs the package onnx")
 import numpy as np
 from onnx import TensorProto, helper
 from tests.onnx.exported import FOLDER
@@ -30,7 +30,7 @@ def refused(kind, match, proto, **options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["exported", "text", "nodes"])
-def test_models_that_are_changed_at_random_compute_or_are_refused(name, tmp_path):
+def test_randomly_changed_models_compute_or_are_refused(name, tmp_path):
     from tools.fuzz_onnx import fuzz
 
     folder = tmp_path / "inside"
@@ -46,7 +46,7 @@ def test_models_that_are_changed_at_random_compute_or_are_refused(name, tmp_path
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"not a model at all", b"\x08\x0a"])
-def test_what_is_no_model(data, tmp_path):
+def test_other_data_are_refused_as_models(data, tmp_path):
     refused(FileFormatError, "not an ONNX model", data)
     path = tmp_path / "m.onnx"
     path.write_bytes(data)
@@ -61,14 +61,14 @@ def test_truncated_files():
 
 
 @pytest.mark.parametrize("name", [b"gpt", b"/fc", b"Identity"])
-def test_names_that_are_no_text(name):
+def test_names_that_are_not_utf8(name):
     made = model("(float[2] gpt) => (float[2] y) { y = Identity(gpt) }")
     made.graph.node[0].name = "/fc"
     data = made.SerializeToString().replace(name, b"\xff" * len(name))
     refused(FileFormatError, "not text in UTF-8|not an ONNX model", data)
 
 
-def test_no_file_a_folder_and_other_objects(tmp_path):
+def test_missing_files_folders_and_other_objects(tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nothing.onnx")
     refused(FileFormatError, "a folder", tmp_path)
@@ -76,7 +76,7 @@ def test_no_file_a_folder_and_other_objects(tmp_path):
 
 
 def outside(location, **more):
-    """A model whose weights lie in another file."""
+    """A model with weights in another file."""
     made = model(PLUS)
     tensor = made.graph.initializer[0]
     tensor.ClearField("float_data")
@@ -109,7 +109,7 @@ def test_data_outside_of_the_folder(location, tmp_path):
     refused(FileFormatError, "not a path inside", saved(outside(location), tmp_path / "in"))
 
 
-@pytest.mark.skipif(not hasattr(os, "symlink"), reason="there are no links")
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs symbolic links")
 def test_links_out_of_the_folder(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "w.bin").write_bytes(bytes(8))
@@ -118,7 +118,7 @@ def test_links_out_of_the_folder(tmp_path):
 
 
 @pytest.mark.parametrize("location", ["nothing.bin", "a" * 5000, "."])
-def test_files_that_are_not_there(location, tmp_path):
+def test_missing_external_data_files(location, tmp_path):
     refused(FileFormatError, "cannot be read|not a path inside", saved(outside(location), tmp_path))
 
 
@@ -129,7 +129,7 @@ def test_external_data_beyond_the_end_of_the_file(offset, length, tmp_path):
 
 
 @pytest.mark.parametrize("dims", [[2**62], [2**31, 2**31], [3], [-1], [2, 2**62, 0], [2**62, 2**62, 0]])
-def test_dims_that_the_data_do_not_have(dims):
+def test_dims_that_do_not_match_the_data(dims):
     made = model(PLUS)
     made.graph.initializer[0].dims[:] = dims
     refused(FileFormatError, "tensor 'w'", made)
@@ -149,12 +149,12 @@ def test_sparse_tensors():
 # ---- graphs ----
 
 
-def test_nodes_that_are_not_sorted_are_sorted():
+def test_unsorted_nodes_are_sorted():
     body = "(float[2] x) => (float[2] y) { b = Neg(a)  a = Exp(x)  y = Abs(b) }"
     assert np.allclose(load(model(body))(np.zeros(2, np.float32)).numpy(), 1.0)
 
 
-def test_names_from_around_a_graph_count_for_the_order():
+def test_bodies_that_use_outer_names_are_sorted():
     body = """(float[2] x, bool c) => (float[2] y) { y = If(c) <then_branch = t () => (float[2] u) { u = Neg(a) },
     else_branch = e () => (float[2] v) { v = Exp(a) }>  a = Abs(x) }"""
     found = load(model(body))(np.asarray([-1, 2], np.float32), np.asarray(True))
@@ -224,8 +224,8 @@ def test_functions():
     refused(FileFormatError, "'Twice' calls itself", made)
 
 
-def test_many_buffers_are_named_at_once(monkeypatch):
-    """One after another, 20,000 unused tensors took 8 s, in 400 kB, and the square of that with more."""
+def test_many_buffers_are_named_together(monkeypatch):
+    """Naming 20,000 unused tensors (400 kB) one by one took 8 s, and grew quadratically."""
     calls = []
 
     def counted(*given):
@@ -242,8 +242,8 @@ def test_many_buffers_are_named_at_once(monkeypatch):
     assert len(loaded.named_buffers()) == 100
 
 
-def test_functions_that_grow():
-    """Each calls the one before twice: a million million nodes."""
+def test_functions_that_grow_exponentially_are_refused():
+    """Each calls the previous one twice: 2**40 nodes."""
     functions = []
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("local", 1)]
     for i in range(40):
@@ -260,7 +260,7 @@ def test_functions_that_grow():
 
 @pytest.mark.slow
 def test_forty_thousand_nodes_take_linear_time():
-    """A square of them would take minutes."""
+    """Quadratic time would take minutes."""
     count = 40_000
     nodes = [helper.make_node("Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
     value = helper.make_tensor_value_info("v0", TensorProto.FLOAT, [1])
@@ -321,14 +321,14 @@ def test_an_error_names_the_node_and_its_inputs():
     assert re.search(r"node 'head' \(MatMul, opset 20\).*Inputs: float32\[1, 5\], float32\[2, 3\]", str(caught.value))
 
 
-def test_errors_inside_of_bodies_name_their_node():
+def test_errors_in_bodies_name_their_node():
     body = """(float[2] x) => (float[2] y) <int64 n = {2}, bool on = {1}, float[3] w = {1, 2, 3}> { y = Loop(n, on, x)
     <body = b (int64 i, bool c, float[2] h) => (bool d, float[2] k) { d = Identity(c)  k = Add(h, w) }> }"""
     with pytest.raises(ShapeError, match=r"\(Add, opset 20\)"):
         load(model(body))(np.ones(2, np.float32))
 
 
-def test_terminals_are_shown_no_escapes():
+def test_errors_show_no_terminal_escapes():
     made = model(PLUS)
     made.graph.node[0].name = "\x1b[2Jnode"
     made.graph.node[0].op_type = "\x1b[31mAdd"
@@ -364,14 +364,14 @@ def test_inputs_by_name():
     assert made.output_names == ("y",)
 
 
-def test_options_that_are_wrong():
+def test_wrong_options():
     with pytest.raises(ArgumentError, match="positive integer"):
         bb.onnx.Limits(iterations=0)
     refused(ArgumentError, "limits is a Limits", model(PLUS), limits=3)
     refused(ArgumentError, "trainable takes patterns", model(PLUS), trainable=[3])
 
 
-def test_floats_of_8_bits_are_read_by_value_where_they_are_dequantized():
+def test_8_bit_floats_are_read_only_to_be_dequantized():
     made = model(
         (
             "(float[2] x) => (float[2] y) <float[2] w = {1, 2}, float s = {0.5}> { d = DequantizeLinear(w, "
@@ -385,7 +385,7 @@ def test_floats_of_8_bits_are_read_by_value_where_they_are_dequantized():
     refused(Unsupported, r"\(Mul, opset 21\).*float8_e4m3fn is read by value", made)
 
 
-def test_integers_of_4_bits():
+def test_4_bit_integers():
     made = model(
         (
             "(float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}, float s = {0.5}> { d = "

@@ -1,4 +1,4 @@
-"""Models written as graphs of ONNX: valid, the same outputs and gradients, the same names; errors name the call."""
+"""Models exported to ONNX: valid files with the same outputs, gradients and names; errors name the call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("onnx", reason="models of ONNX are written with the package onnx, which is not installed")
+pytest.importorskip("onnx", reason="writing ONNX models needs the package onnx")
 import numpy as np
 import onnx
 from tests.distributed.test_layers import CASES
@@ -73,14 +73,14 @@ def test_small_models(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_float64_is_equal_to_rounding(name: str) -> None:
+def test_float64_is_equal_within_rounding(name: str) -> None:
     make, shape = SMALL[name]
     model = make().astype("float64").eval()
     x = normal(*shape, dtype="float64")
     proto = bb.onnx.export(model, None, x)
     expected = model(x).numpy()
-    assert far(bb.onnx.load(proto)(x).numpy(), expected) < 1e-12  # epsilon is a float32 in the file
-    assert far(run_reference(proto, x)[0], expected) < 1e-8  # which has the statistics of norms in float32
+    assert far(bb.onnx.load(proto)(x).numpy(), expected) < 1e-12  # epsilon is float32 in the file
+    assert far(run_reference(proto, x)[0], expected) < 1e-8  # its norms have float32 statistics
 
 
 @pytest.mark.slow
@@ -89,7 +89,9 @@ def test_layers(name: str) -> None:
     make, shapes = CASES[name]
     rng = np.random.default_rng(0)
     inputs = [bb.asarray(rng.integers(0, 10, s[1])) if s[0] == "ints" else normal(*s) for s in shapes]
-    check_export(make(), *inputs, gradients=not name.startswith("FakeQuantized"))  # rounding passes none after `load`
+    check_export(
+        make(), *inputs, gradients=not name.startswith("FakeQuantized")
+    )  # no gradient of rounding after `load`
 
 
 @pytest.mark.slow
@@ -102,7 +104,7 @@ def test_models(name: str) -> None:
 
 # ---- operations ----
 
-#: Functions of a few tensors, to be compared with themselves. Numbers are chosen where formulas lose digits.
+#: Functions of a few tensors, compared before and after export. Values are chosen where formulas lose digits.
 SMALLEST = np.array([1e-8, -1e-6, 1e-3, 0.3, -0.6, 2.0, 5.0], np.float32)
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "expm1": (bb.expm1, (SMALLEST,)),
@@ -160,13 +162,13 @@ def test_operations(name: str) -> None:
     check_export(Computed(function), *map(bb.asarray, arrays), gradients=False)
 
 
-def test_a_dtype_that_an_operator_lacks() -> None:
-    x = bb.asarray(SMALLEST, dtype="float64")  # onnxruntime has none of these either
+def test_dtypes_that_an_operator_lacks() -> None:
+    x = bb.asarray(SMALLEST, dtype="float64")  # onnxruntime lacks it, too
     check_export(nn.CELU(), x, runtime=False)
 
 
 class Operation(nn.Module):
-    """A call of an operation on the operands of a sample."""
+    """Calls an operation with the operands of a sample."""
 
     def __init__(self, name: str, operands: Any, attributes: Any) -> None:
         self.name, self.operands, self.attributes = name, operands, attributes
@@ -178,7 +180,7 @@ class Operation(nn.Module):
         return [wrap(x, k) for x in found] if isinstance(found, tuple) else wrap(found, k)
 
 
-#: Samples that differ, by operation and number.
+#: Samples with different results, by operation and number.
 OTHERWISE = {
     ("floor_divide", 15): "a finite number divided by infinity is -0 or 0 in a graph",
     ("nonzero", 1): "a tensor without axes has no counterpart",
@@ -190,7 +192,7 @@ OTHERWISE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(name for name in MAPPINGS if name in SAMPLES and "quantize" not in name))
 def test_samples_of_mapped_operations(name: str) -> None:
-    """The first samples of conformance, and every seventh, as graphs."""
+    """The first conformance samples and every seventh, as graphs."""
     compared = 0
     for number, sample in enumerate(SAMPLES[name].cases):
         operands = arrays(sample, "float32")
@@ -213,7 +215,7 @@ def host_operands(operands: Any) -> list[Any]:
 
 
 def has_zero_divisor(name: str, operands: Any) -> bool:
-    """Whether integers are divided by 0, for which the standard has no result."""
+    """Whether integers are divided by 0, which the standard does not define."""
     divides = name in ("floor_divide", "remainder", "fmod") and len(operands) == 2
     return divides and np.asarray(operands[0]).dtype.kind in "iu" and bool((np.asarray(operands[1]) == 0).any())
 
@@ -241,7 +243,7 @@ def test_quantized_layers(scheme: str, activations: str | None) -> None:
     assert len(weight.raw_data) == (33 if SCHEMES[scheme] == "INT4" else 65)
 
 
-def test_what_no_operator_does_with_quantized_tensors_is_an_error() -> None:
+def test_unsupported_uses_of_quantized_tensors_are_an_error() -> None:
     model = nn.QuantizedLinear(nn.Linear(16, 4), bb.QuantizedDType("int8", granularity="block", block=(2, 8)))
     with pytest.raises(Unsupported, match="has blocks of 2 axes"):
         bb.onnx.export(model, None, normal(2, 16))
@@ -278,7 +280,7 @@ def test_parameters_keep_their_names_and_roles() -> None:
 
 
 class Scaled(nn.Module):
-    """Parameters that no operator tells from constants, under names that exporters give to constants."""
+    """Parameters that look like constants by their operators and names."""
 
     def __init__(self) -> None:
         self.val_1 = nn.parameter(bb.asarray(2.0))
@@ -292,7 +294,7 @@ class Scaled(nn.Module):
         return x * self.val_1 * self.t + self.steps + self.constant_0 * 0.25
 
 
-def test_what_trains_is_noted_in_the_file() -> None:
+def test_the_file_records_what_is_trainable() -> None:
     model = Scaled()
     x = normal(2, 3)
     proto = bb.onnx.export(model, None, x)
@@ -305,7 +307,7 @@ def test_what_trains_is_noted_in_the_file() -> None:
         bb.onnx.load(proto, trainable="weights")
 
 
-def test_wrong_notes_in_a_file_of_others_are_nothing_worse_than_wrong() -> None:
+def test_wrong_metadata_in_a_file_are_ignored() -> None:
     proto = bb.onnx.export(mlp(), None, normal(5, 3))
     for role, paths in (("queen", "[1, 2"), ("buffer", '["a", 7, "../b", ""]'), ("parameter", "[" * 5000)):
         other = copy.deepcopy(proto)
@@ -328,7 +330,7 @@ class Tied(nn.Module):
         return self.head(self.second(self.first(self.table(tokens))))
 
 
-def test_ties_hold_equal_weights_stay_two_and_padding_has_no_gradient() -> None:
+def test_ties_and_equal_weights_and_padding() -> None:
     model = Tied()
     tokens = bb.asarray([[0, 2, 6], [2, 2, 1]])
     proto = check_export(model, tokens)
@@ -340,7 +342,7 @@ def test_ties_hold_equal_weights_stay_two_and_padding_has_no_gradient() -> None:
     assert "head.weight" not in apart.state_dict()
 
 
-def test_unused_parameters_are_left_out_and_frozen_ones_are_parameters() -> None:
+def test_unused_parameters_are_omitted_and_frozen_ones_kept() -> None:
     model = mlp()
     model.unused = nn.Linear(2, 2)
     model[0].freeze()
@@ -348,7 +350,7 @@ def test_unused_parameters_are_left_out_and_frozen_ones_are_parameters() -> None
     assert [x.name for x in proto.graph.initializer] == ["0.weight", "0.bias", "3.weight", "3.bias"]
 
 
-# ---- again ----
+# ---- exporting loaded models ----
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -367,7 +369,7 @@ def test_a_loaded_model_is_trained_and_exported_again(name: str, tmp_path: Any) 
     check_again(proto, again, [x])
 
 
-def test_a_loaded_graph_inside_of_a_model_is_written_at_each_call() -> None:
+def test_a_loaded_graph_in_a_model_is_written_at_each_call() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             self.part = bb.onnx.load(bb.onnx.export(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), None, normal(2, 3)))
@@ -379,7 +381,7 @@ def test_a_loaded_graph_inside_of_a_model_is_written_at_each_call() -> None:
     assert {"part/0/Gemm", "part/0/Gemm_1"} <= {node.name for node in proto.graph.node}
 
 
-def test_names_of_nodes_and_functions_never_clash_with_those_of_results() -> None:
+def test_names_of_nodes_and_functions_do_not_clash_with_results() -> None:
     twice = '<domain: "local", opset_import: ["": 20]> Twice (a) => (b) { y = Neg(a) b = Add(y, a) }'
     for body, functions in (
         ("{ [y] z = Neg(x) [x] y = Exp(z) }", ""),
@@ -398,7 +400,7 @@ def test_models_on_other_backends(backend: str) -> None:
     assert far(run_reference(proto, x)[0], model(x).numpy()) < 1e-6
 
 
-def test_the_model_stays_as_it_is() -> None:
+def test_exporting_does_not_change_the_model() -> None:
     model = mlp()
     before = dict(model.named_parameters())
     bb.onnx.export(model, None, normal(5, 3))
@@ -427,7 +429,7 @@ def test_trees_of_inputs_and_outputs() -> None:
     assert all(far(a, b) < 1e-6 for a, b in zip(found, expected, strict=True))
 
 
-def test_names_never_clash() -> None:
+def test_names_of_inputs_and_parameters_do_not_clash() -> None:
     model: Any = nn.Sequential(nn.Linear(3, 3))
     model.x = model[0].bias  # the name of the input
     proto = bb.onnx.export(model, None, normal(2, 3))
@@ -438,7 +440,7 @@ def test_names_never_clash() -> None:
     onnx.checker.check_model(proto, full_check=True)
 
 
-def test_tensors_of_the_backend_outside_of_the_model_are_constants() -> None:
+def test_tensors_outside_the_model_are_constants() -> None:
     table = bb.asarray([[1.0, 2.0, 3.0]], backend="numpy")
     model = Computed(lambda x: x + table).to("numpy")
     x = normal(2, 3).to("numpy")
@@ -454,7 +456,7 @@ def test_float16() -> None:
     assert far(run_runtime(proto, x)[0], model(x).numpy()) < 2e-3
 
 
-def test_more_than_a_file_holds_lies_beside_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_models_have_external_data(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(
         nn.Linear(3, 200), nn.ReLU(), nn.QuantizedLinear(nn.Linear(200, 30), "qint4_affine_block8_float16")
     )
@@ -489,14 +491,14 @@ def test_more_than_a_file_holds_lies_beside_it(tmp_path: Any, monkeypatch: pytes
 
 def test_an_operation_without_a_counterpart_names_the_call_and_its_line() -> None:
     def forward(x: Any) -> Any:
-        return bb.linalg.svdvals(x)  # the line
+        return bb.linalg.svdvals(x)  # the line that the error names
 
     line = forward.__code__.co_firstlineno + 1
     with pytest.raises(Unsupported, match=rf"svd, inside of svdvals, .*test_export.py:{line} in forward"):
         bb.onnx.export(Computed(forward), None, normal(3, 3))
 
 
-def test_reading_values_and_drawing_numbers_are_errors() -> None:
+def test_reading_values_and_drawing_random_numbers_are_errors() -> None:
     def read(x: Any) -> Any:
         return x * 2.0 if x.sum().item() > 0 else x
 
@@ -528,8 +530,8 @@ def test_wrong_arguments() -> None:
         bb.onnx.export(Computed(lambda x: None), None, x)
 
 
-def test_a_wrong_file_is_found() -> None:
-    """The check of these tests fails where a node is wrong."""
+def test_wrong_files_are_detected() -> None:
+    """The checks of these tests fail for a wrong node."""
     model, x = mlp().eval(), normal(5, 3)
     proto = bb.onnx.export(model, None, x)
     proto.graph.node[1].op_type = "Tanh"

@@ -1,4 +1,4 @@
-"""Models exported with lengths that vary, run at lengths that no recording had; and recurrent layers."""
+"""Models exported with variable lengths, run at lengths that were not recorded; and recurrent layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("onnx", reason="models of ONNX are written with the package onnx, which is not installed")
+pytest.importorskip("onnx", reason="writing ONNX models needs the package onnx")
 import numpy as np
 import onnx
 from tests.distributed.test_layers import CASES
@@ -24,9 +24,9 @@ AXES = {
     "token_type_ids": {0: "batch", 1: "time"}, "pixels": {0: "batch", 2: "height"},
     "sample": {0: "batch", 2: "height"}, "timestep": {0: "batch"},
 }  # fmt: skip
-#: Those whose lengths are not all free: a ViT has positions for one size, and the angles of this Llama depend on it.
+#: Models with fewer variable lengths: a ViT has positions for one size; this Llama's angles depend on the length.
 OTHERWISE: dict[str, dict[int, str]] = {"vit": {0: "batch"}, "llama_dynamic": {}}
-#: Lengths that no recording has.
+#: Lengths other than the recorded ones.
 SIZES = [{"batch": 1, "time": 1, "height": 24}, {"batch": 3, "time": 5, "height": 16}]
 
 
@@ -60,7 +60,7 @@ def check_dynamic(
     model: Any, examples: Any, dynamic: dict[str, dict[int, str]], sizes: list[dict[str, int]], tolerance: float = 1e-6,
     reference: bool = True,
 ) -> Any:  # fmt: skip
-    """Export a model, and compare at other lengths."""
+    """Export a model, and compare results at other lengths."""
     model = model.eval()
     proto = bb.onnx.export(model, None, *examples, dynamic=dynamic)
     onnx.checker.check_model(proto, full_check=True)
@@ -95,7 +95,7 @@ def test_models(name: str) -> None:
     assert len(free) == 2 - (name in OTHERWISE)
 
 
-def test_at_least_14_models_have_two_lengths_that_vary() -> None:
+def test_at_least_14_models_have_two_variable_lengths() -> None:
     assert len(names()) - len(OTHERWISE) >= 14
 
 
@@ -134,7 +134,7 @@ def test_a_transformer_of_any_batch_and_time() -> None:
 
 
 class Halving(nn.Module):
-    """A model of images whose sides it divides by 4."""
+    """A model of images that divides their sides by 4."""
 
     def __init__(self) -> None:
         layers = nn.Conv2d(1, 2, 3, padding=1), nn.MaxPool2d(2), nn.AvgPool2d(2), nn.ConvTranspose2d(2, 1, 4, stride=4)
@@ -144,7 +144,7 @@ class Halving(nn.Module):
         return self.net(x).reshape(x.shape) + x
 
 
-def test_images_of_any_size_that_a_model_can_halve() -> None:
+def test_images_of_any_size_divisible_by_4() -> None:
     sizes = [{"height": 4, "width": 12}, {"height": 16, "width": 4}]
     check_dynamic(Halving(), [normal(1, 1, 8, 8)], {"x": {2: "height", -1: "width"}}, sizes)
 
@@ -160,7 +160,7 @@ def test_recurrent_layers_are_operators(name: str) -> None:
     kind, options = RECURRENT[name]
     model = getattr(nn, kind)(3, 4, num_layers=2, bidirectional=True, **options)
     axes, sizes = {"x": {0: "time", 1: "batch"}}, [{"batch": 1, "time": 1}, {"batch": 3, "time": 8}]
-    evaluated = name != "RNN of relu"  # which the reference evaluator lacks
+    evaluated = name != "RNN of relu"  # missing from the reference evaluator
     proto = check_dynamic(model, [normal(5, 2, 3)], axes, sizes, reference=evaluated)
     assert [node.op_type for node in proto.graph.node].count(kind) == 4
     assert {x.name for x in proto.graph.initializer} >= set(model.state_dict())
@@ -184,7 +184,7 @@ def test_an_lstm_with_a_projection_is_written_step_by_step() -> None:
     check_dynamic(model, [normal(3, 2, 3)], {"x": {1: "batch"}}, [{"batch": 1}, {"batch": 4}])
 
 
-def test_what_an_lstm_of_the_standard_does_not_give_is_an_error() -> None:
+def test_results_that_the_standard_lstm_lacks_are_an_error() -> None:
     weights = [normal(8, 3), normal(8, 2)]
 
     def cells(x: Any) -> Any:
@@ -237,7 +237,7 @@ def test_products_of_lengths() -> None:
 
 
 class Positions(nn.Module):
-    """A table of positions that ends."""
+    """A table of positions with a limited length."""
 
     def __init__(self, function: Any = None) -> None:
         self.table = nn.Embedding(6, 4)
@@ -247,13 +247,13 @@ class Positions(nn.Module):
         return x + self.table(bb.arange(x.shape[0]))
 
 
-def test_lengths_up_to_the_greatest() -> None:
+def test_lengths_up_to_a_maximum() -> None:
     check_dynamic(Positions(), [normal(5, 4)], {"x": {0: "time"}}, [{"time": 1}, {"time": 6}])
     with pytest.raises(ArgumentError, match="does not run with another length of 'time' than 2"):
         bb.onnx.export(Computed(lambda x: x + bb.ones((2, 1))), None, normal(2, 3), dynamic={"input_0": {0: "time"}})
 
 
-def test_what_depends_otherwise_on_lengths_names_the_call() -> None:
+def test_other_dependences_on_lengths_name_the_call() -> None:
     def halves(x: Any) -> Any:
         return x[: x.shape[0] // 2] * 2.0
 
@@ -300,7 +300,7 @@ def test_lengths_that_depend_on_values(name: str) -> None:
         assert all(far(np.asarray(a), b) < 1e-6 for results in found for a, b in zip(results, expected, strict=True))
 
 
-def test_numbers_that_depend_on_values_are_errors() -> None:
+def test_python_numbers_that_depend_on_values_are_errors() -> None:
     def frozen_length(x: Any) -> Any:
         return x[x > 0] + bb.ones(len(x[x > 0]))
 

@@ -1,10 +1,10 @@
-"""Modules that PyTorch's newest exporter wrote: outputs and gradients are PyTorch's, by the names of its parameters."""
+"""Modules written by PyTorch's newest exporter: outputs, gradients and parameter names are PyTorch's."""
 
 import gc
 
 import pytest
 
-pytest.importorskip("onnx", reason="models of ONNX are read with the package onnx, which is not installed")
+pytest.importorskip("onnx", reason="reading ONNX models needs the package onnx")
 import numpy as np
 import onnx
 from tests.onnx.exported import NAMES, far, inputs_of, load, loss_of, numbers
@@ -13,11 +13,11 @@ from tests.onnx.exporting import HAS_RUNTIME, check_again, run_runtime
 import backburn as bb
 from backburn import optim
 
-#: What no name in the file tells: a constant that was computed from a parameter, and a weight that is only known as the
-#: operand of a body, transposed.
+#: Parameters without their name in the file: one folded into a constant, and a weight that is only the transposed
+#: operand of a loop body.
 NOT_THERE = {"einsums": {"scale"}}
 OTHERWISE = {"scanned": {"fc.weight": "permute"}}
-#: bfloat16 has 8 bits; all else is compared with float64.
+#: bfloat16 has 8 significant bits; everything else is compared with float64.
 TOLERANCE = {"bfloat16": 2.0**-6}
 
 
@@ -40,7 +40,7 @@ def test_outputs_and_gradients_are_those_of_pytorch(name):
     assert set(parameters) == {others.get(path, path) for path in expected}
     for path, array in expected.items():
         found = parameters[others.get(path, path)].grad(gradients)
-        if found is None:  # of a branch that was not taken
+        if found is None:  # in a branch not taken
             assert not array.any()
             continue
         values = found.numpy().T if path in others else found.numpy()
@@ -56,14 +56,14 @@ def test_outputs_on_other_backends(name, backend):
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "resnet", "gpt", "encoder", "fresh", "lstm"])
-def test_the_backend_without_values_tells_shapes(name):
+def test_null_computes_shapes(name):
     arrays = numbers(name)
     model = load(name, backend="null")
     assert model(*inputs_of(name, arrays, "null")).shape == arrays["output"].shape
 
 
 @pytest.mark.slow
-def test_pytorchs_adapter_computes_the_same():
+def test_the_pytorch_adapter_computes_the_same():
     pytest.importorskip("torch", reason="the example's backend needs PyTorch, which is not installed")
     from tests.onnx.nodes import backend_of
 
@@ -126,7 +126,7 @@ def test_other_lengths_of_dynamic_axes(name):
     assert far(both.numpy(), np.concatenate([arrays["output"]] * 3)) < 1e-5
 
 
-def test_no_part_of_the_file_is_kept():
+def test_loaded_models_keep_no_protobuf_nodes():
     def nodes():
         gc.collect()
         return sum(type(x) is onnx.NodeProto for x in gc.get_objects())
@@ -150,13 +150,13 @@ def test_second_derivatives():
     bb.check_grads(lambda x: model(x).sum(), (bb.random.normal((2, 4), dtype="float64"),), order=2)
 
 
-#: Branches that depend on values, which Python has taken here.
+#: Modules with branches that depend on values.
 BRANCHES = {"bags", "branch"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*NAMES} - BRANCHES))
-def test_a_file_of_others_is_exported_again(name):
+def test_files_of_pytorch_are_exported_again(name):
     arrays, model = numbers(name), load(name, backend="autodiff(numpy)")
     inputs = inputs_of(name, arrays)
     proto = bb.onnx.export(model, None, *inputs)
@@ -176,7 +176,7 @@ def test_branches_that_depend_on_values_are_not_exported_again(name):
         bb.onnx.export(model, None, *inputs)
 
 
-def test_shapes_that_a_file_computes_are_computed_when_it_is_exported_again():
+def test_computed_shapes_stay_dynamic_when_exported_again():
     model, (x,) = load("gpt", backend="numpy"), inputs_of("gpt", numbers("gpt"), "numpy")
     proto = bb.onnx.export(model, None, x, dynamic={model.input_names[0]: {0: "batch", 1: "time"}})
     assert "Shape" in {node.op_type for node in proto.graph.node}
@@ -184,7 +184,7 @@ def test_shapes_that_a_file_computes_are_computed_when_it_is_exported_again():
     assert np.array_equal(loaded(other).numpy(), model(other).numpy())
 
 
-def test_state_goes_to_another_model_and_back():
+def test_state_dicts_are_exchanged_between_models():
     first, second = load("gpt", backend="autodiff(numpy)"), load("gpt", backend="autodiff(numpy)")
     state = {path: tensor * 0.5 for path, tensor in first.state_dict().items()}
     second.load_state_dict(state)

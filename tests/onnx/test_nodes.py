@@ -1,4 +1,4 @@
-"""The node tests of the installed package: all on NumPy, every eighth on other backends.
+"""The node tests of the installed package onnx: all on NumPy, every sixteenth on other backends.
 
 ``python -m tests.onnx.nodes`` runs all of them on any backend.
 """
@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("onnx", reason="the node tests come with the package onnx, which is not installed")
+pytest.importorskip("onnx", reason="the node tests need the package onnx")
 import numpy as np
 from tests.onnx.graphs import model
 from tests.onnx.nodes import EXCEPTIONS, backend_of, cases, expected_reason, failure, surprises
 
 
 @pytest.mark.slow
-def test_node_tests_pass_but_for_exceptions_with_reasons():
+def test_node_tests_pass_except_for_listed_reasons():
     wrong, _ = surprises(cases("others"), "numpy")
     assert not wrong
 
@@ -30,7 +30,7 @@ def test_node_tests_pass_on_other_backends(backend):
 
 
 @pytest.mark.slow
-def test_node_tests_of_pools_pass_and_enough_do():
+def test_node_tests_of_pools_and_the_share_that_passes():
     wrong, _ = surprises(cases("pools"), "numpy")
     assert not wrong
     passing = [name for name in cases() if expected_reason(name) is None]
@@ -39,7 +39,7 @@ def test_node_tests_of_pools_pass_and_enough_do():
     assert {expected_reason(name) for name in cases()} - {None} == set(EXCEPTIONS.values())
 
 
-def test_a_wrong_result_is_found():
+def test_wrong_results_are_detected():
     x = np.asarray([-1.0, 2.0], np.float32)
     proto = model("(float[2] x) => (float[2] y) { y = Abs(x) }")
     case = SimpleNamespace(model=proto, data_sets=[([x], [x])], rtol=1e-3, atol=1e-7)

@@ -1,10 +1,10 @@
-"""What trains is what a person would train: parameters and constants, splits, ties and names."""
+"""The parameters of a loaded model are those of the original: constants, splits, ties and names."""
 
 import warnings
 
 import pytest
 
-pytest.importorskip("onnx", reason="models of ONNX are read with the package onnx, which is not installed")
+pytest.importorskip("onnx", reason="reading ONNX models needs the package onnx")
 import numpy as np
 from tests.onnx.exported import inputs_of, load, numbers
 from tests.onnx.graphs import model
@@ -23,7 +23,7 @@ def parameters(graph, **options):
 
 
 def trained(module, inputs, steps=10):
-    """A model after steps of Adam that change every parameter."""
+    """Train a model with steps of Adam that change every parameter."""
     optimizer = optim.Adam(0.1)
     for _ in range(steps):
         loss = (module(*inputs) ** 2.0).mean()
@@ -32,7 +32,7 @@ def trained(module, inputs, steps=10):
 
 
 def gradients_of(module, x):
-    """The gradients of the sum of a model's outputs, by the paths of its parameters."""
+    """The gradients of the sum of a model's outputs, by parameter path."""
     gradients = module(x).sum().backward()
     return {path: np.asarray(tensor.grad(gradients)) for path, tensor in module.named_parameters()}
 
@@ -41,7 +41,7 @@ def gradients_of(module, x):
 
 
 @pytest.mark.parametrize("name", ["gpt", "encoder", "llama", "lstm", "resnet", "unet", "vit", "mobile", "einsums"])
-def test_after_ten_steps_of_adam_every_constant_has_its_bits_and_ties_hold(name):
+def test_training_keeps_constants_and_ties(name):
     module = load(name, backend="autodiff(numpy)")
     inputs = inputs_of(name, numbers(name))
     before = {path: x.numpy() for path, x in module.named_parameters()}
@@ -50,7 +50,7 @@ def test_after_ten_steps_of_adam_every_constant_has_its_bits_and_ties_hold(name)
         kept = [array.tobytes() for array in module._program.kept.arrays.values()]
         return kept, {path: x.numpy().tobytes() for path, x in module.named_buffers()}
 
-    module(*inputs)  # makes tensors of what is on the host
+    module(*inputs)  # converts host arrays to tensors
     bits = constants()
     trained(module, inputs)
     assert constants() == bits
@@ -63,7 +63,7 @@ def test_after_ten_steps_of_adam_every_constant_has_its_bits_and_ties_hold(name)
         assert np.array_equal(module._program.kept.tensor(array, bb.load_backend("numpy")).numpy(), array)
 
 
-def test_scales_and_halves_are_no_parameters():
+def test_scales_and_constants_are_no_parameters():
     body = (
         "(float[n, 2] x) => (float[n, 2] y) <float[2, 2] w = {1, 2, 3, 4}, float s = {0.5}, float[2] "
         "val_7 = {2, 2}, float[2] b = {1, 2}> { a = MatMul(x, w)  c = Add(a, b)  d = Mul(c, s)  y = "
@@ -72,13 +72,13 @@ def test_scales_and_halves_are_no_parameters():
     assert set(parameters(model(body))) == {"w", "b"}
 
 
-def test_values_of_nodes_are_no_parameters():
+def test_weights_in_constant_nodes_are_parameters():
     body = "(float[n, 2] x) => (float[n, 2] y) { w = Constant <value = float[2, 2] {1, 2, 3, 5}> ()  y = MatMul(x, w) }"
     loaded = bb.onnx.load(model(body), backend="autodiff(numpy)")
     assert [path for path, _ in loaded.named_parameters()] == ["w"]
 
 
-def test_a_bias_is_one_only_after_a_product():
+def test_addends_are_biases_only_after_a_product():
     body = "(float[n, 2] x) => (float[n, 2] y) <float[2] shift = {1, 2}> { y = Add(x, shift) }"
     assert parameters(model(body)) == {}
     assert set(parameters(model(body), trainable="shift")) == {"shift"}
@@ -99,7 +99,7 @@ def test_trainable_overrules_and_takes_patterns():
 
 
 def _dotted(body):
-    """A model whose names have dots, which the text format does not allow."""
+    """A model with dots in names, which the text format does not allow."""
     made = model(body.replace("enc.fc.", "enc_fc_"))
     for tensor in made.graph.initializer:
         tensor.name = tensor.name.replace("enc_fc_", "enc.fc.")
@@ -112,7 +112,7 @@ def _dotted(body):
 # ---- T2: equal weights are merged ----
 
 
-def test_merged_weights_of_fresh_layers_are_taken_apart():
+def test_merged_weights_of_fresh_layers_are_split():
     module = load("fresh", backend="autodiff(numpy)")
     names = {path for path, _ in module.named_parameters()}
     assert {"norm1.weight", "norm2.weight", "norm1.bias", "norm2.bias"} <= names
@@ -122,7 +122,7 @@ def test_merged_weights_of_fresh_layers_are_taken_apart():
     assert not np.array_equal(state["norm1.weight"].numpy(), state["norm2.weight"].numpy())
 
 
-def test_constant_weights_without_metadata_are_taken_apart():
+def test_constant_weights_without_metadata_are_split():
     body = (
         "(float[n, 2] x) => (float[n, 2] y) <float[2] ones = {1, 1}, float[2] shift = {0.5, 2}> { a = "
         "LayerNormalization(x, ones, shift)  y = LayerNormalization(a, ones, shift) }"
@@ -130,7 +130,7 @@ def test_constant_weights_without_metadata_are_taken_apart():
     made = model(body)
     for i, node in enumerate(made.graph.node):
         node.name = f"/norm{i}/LayerNormalization"
-    # The weights are ones and were merged; the biases are numbers that somebody shares.
+    # The weights are ones, so they were merged; the biases are shared on purpose.
     assert len(parameters(made)) == 3
 
 
@@ -181,14 +181,14 @@ def test_ties_overrules():
 
 
 @pytest.mark.parametrize("name", ["gpt", "encoder", "lstm", "gru", "rnn", "vit", "llama", "unet", "norms"])
-def test_names_and_layouts_are_those_of_the_module(name):
+def test_names_and_shapes_are_those_of_the_module(name):
     arrays = numbers(name)
     expected = {key.removeprefix("grad:"): array.shape for key, array in arrays.items() if key.startswith("grad:")}
     state = load(name, backend="numpy").state_dict()
     assert {path: state[path].shape for path in expected} == expected
 
 
-def test_weights_of_recurrent_layers_go_there_and_back():
+def test_weights_of_recurrent_layers_load_into_nn_layers():
     module = load("lstm", backend="autodiff(numpy)")
     layer = bb.nn.LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)
     state = {path.removeprefix("rnn."): x for path, x in module.state_dict().items() if path.startswith("rnn.")}
@@ -201,16 +201,16 @@ def test_weights_of_recurrent_layers_go_there_and_back():
     assert np.allclose(head(layer(x)[0]).numpy(), module(x).numpy(), atol=1e-6)
 
 
-def test_names_of_exporters_are_told_in_linear_time():
-    """A name of 500 signs took 16 ms, in each of the places that ask."""
+def test_names_of_exporters_are_recognized_in_linear_time():
+    """A name of 500 characters took 16 ms at each check."""
     assert all(
         map(is_exporters, ("/a/Constant_output_0", "x_const_fold_opt__3", "/linear/MatMul_output_0\n", "val_1_2"))
     )
     assert not any(map(is_exporters, ("value", "weight", "Constant" * 100)))
-    assert all(is_exporters(f"{'_output_' * 60}{i}\n") for i in range(1000))  # which took 16 s
+    assert all(is_exporters(f"{'_output_' * 60}{i}\n") for i in range(1000))  # took 16 s
 
 
-def test_texts_beside_nodes_that_are_no_lists_of_names():
+def test_invalid_name_scopes_are_ignored():
     metadata = [
         {"pkg.torch.onnx.name_scopes": x} for x in ("{[]: 1}", "3", "(" * 9000, "9" * 9999, "['a', 3, 'b', '']")
     ]
@@ -231,11 +231,11 @@ def test_names_of_nodes_of_older_exporters():
     assert found["encoder.fc.weight"].tolist() == [[1, 4], [2, 5], [3, 6]]
 
 
-def test_what_is_not_in_the_file_is_told():
+def test_parameters_missing_from_the_file_are_reported():
     assert "bn1.weight" in load("resnet").report.missing
 
 
-def test_names_that_a_module_needs_itself():
+def test_names_of_module_methods_get_an_underscore():
     body = "(float[n, 2] x) => (float[n, 2] y) <float[2, 2] train = {1, 2, 3, 4}> { y = MatMul(x, train) }"
     module = bb.onnx.load(model(body), backend="autodiff(numpy)")
     assert [path for path, _ in module.named_parameters()] == ["train_"]
@@ -248,7 +248,7 @@ def test_names_of_exporters(name):
 
 
 @pytest.mark.parametrize("name", ["encoder.weight", "w", "layers.0.bias", "model/dense/MatMul/ReadVariableOp:0"])
-def test_names_of_people(name):
+def test_names_given_by_users(name):
     assert not is_exporters(name)
 
 
@@ -272,7 +272,7 @@ def test_no_tensor_is_read_to_compute_shapes(name, monkeypatch):
     assert module(*inputs_of(name, arrays, "numpy")).shape == arrays["output"].shape
 
 
-def test_a_loops_gradient_is_that_of_its_steps():
+def test_the_gradient_of_a_loop_equals_the_unrolled_loop():
     body = """(float[2] x) => (float[2] y) <float[2, 2] w = {0.5, 0.25, -0.5, 1}, int64 n = {3}, bool on = {1}>
     { y = Loop(n, on, x) <body = b (int64 i, bool c, float[2] h) => (bool d, float[2] k)
       { d = Identity(c)  a = MatMul(h, w)  k = Tanh(a) }> }"""
@@ -297,7 +297,7 @@ def test_the_report_is_a_table():
     assert "MatMul" in text
 
 
-def test_a_model_prints_its_parameters_and_nothing_of_its_graph():
+def test_a_model_prints_its_parameters_but_not_its_graph():
     model = load("mlp")
     shown = repr(model).splitlines()
     assert shown[0].startswith("OnnxModel  # ")

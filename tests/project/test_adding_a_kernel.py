@@ -1,4 +1,4 @@
-"""Adds the kernel of CONTRIBUTING.md to a copy of the NumPy backend, compiles it there, and finds it called."""
+"""Adds the kernel of CONTRIBUTING.md to a copy of the NumPy backend, compiles it, and checks that it is called."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from backburn_numpy.compiled.build import NoCompilerError, find_compiler
 
 ROOT = Path(__file__).parents[2]
 
-#: Asserts, in a process that imports the copy, that the kernel is called from its threshold on at each instruction set
-#: of the machine, and with BACKBURN_COMPILED=0 at none.
+#: Asserts, in a process that imports the copy, that the kernel is called from its threshold on at every supported
+#: instruction set, and never with BACKBURN_COMPILED=0.
 SCRIPT = """
 import os
 
@@ -67,7 +67,7 @@ def can_compile() -> bool:
 
 
 def edits() -> dict[str, str]:
-    """The text to add to each file, as CONTRIBUTING.md shows it."""
+    """The text that CONTRIBUTING.md adds to each file."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = page.partition("## Adding a kernel")[2].partition("\n## ")[0]
     paragraphs = re.findall(r"((?:[^\n]+\n)+)\n```(?:c|python)\n(.*?)```", section, flags=re.DOTALL)
@@ -101,7 +101,7 @@ def test_four_edits_add_a_kernel(tmp_path: Path) -> None:
     ]  # fmt: skip
     for path in (tmp_path / subject).parents[1].rglob("*.c"):
         if path.parent.name != "runtime" and path != tmp_path / subject:
-            path.unlink()  # only what the kernel needs is compiled
+            path.unlink()  # compile only what the kernel needs
     for name, added in found.items():
         path, names = tmp_path / name, "ELEMENTWISE = ["
         text = path.read_text(encoding="utf-8")

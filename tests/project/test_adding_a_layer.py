@@ -1,4 +1,4 @@
-"""Adds the layer of CONTRIBUTING.md to a copy of the sources and tests, and looks for it everywhere."""
+"""Adds the layer of CONTRIBUTING.md to a copy of the sources and tests, and checks that it appears everywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-#: Asserts, in a process that imports the copy, that the layer is wherever it must be.
+#: Asserts, in a process that imports the copy, that the layer is everywhere it must be.
 SCRIPT = """
 import pickle
 
@@ -22,7 +22,7 @@ import numpy as np
 import backburn as bb
 from backburn import nn, optim, train
 
-assert "LayerScale" in nn.__all__ and "LayerScale" in dir(nn)  # which the reference lists
+assert "LayerScale" in nn.__all__ and "LayerScale" in dir(nn)  # listed in the reference
 
 layer = nn.LayerScale(3, init_values=0.5)
 assert [name for name, _ in layer.named_parameters()] == ["weight"] and layer.num_parameters == 3
@@ -55,12 +55,12 @@ with bb.use_backend("null"):
 
 TESTS = ("tests/distributed/test_layers.py", "tests/nn/test_modules.py")
 
-#: What a line of CASES stands after, and in the list of names, the name that the new one follows.
+#: The line before the new case, and the name before the new one in the list of names.
 CASES, NEIGHBOUR = "CASES: dict[str, Case] = {\n", "LayerNorm"
 
 
 def edited(name: str, text: str, added: str) -> str:
-    """The text of a file with what CONTRIBUTING.md shows for it."""
+    """The text of a file with the addition from CONTRIBUTING.md."""
     if CASES not in text:
         return f"{text}\n\n{added}"
     return text.replace(CASES, CASES + added)

@@ -1,4 +1,4 @@
-"""Adds the element-wise operation of CONTRIBUTING.md to a copy of the sources, and looks for it everywhere."""
+"""Adds the element-wise operation of CONTRIBUTING.md to a copy of the sources, and checks it everywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-#: Asserts, in a process that imports the copy, that the operation is wherever it must be.
+#: Asserts, in a process that imports the copy, that the operation is everywhere it must be.
 SCRIPT = """
 import numpy as np
 from tools.write_methods import stub
@@ -45,12 +45,12 @@ assert entry.family == "elementwise" and entry.elementwise and entry.fuse
 assert jvp_strategy("versine") == "elementwise"
 assert "versine" in bb.__all__ and "versine" in dir(bb)
 assert "def versine(self, /) -> FloatTensor" in stub()
-assert entry in dict(families())["elementwise"]  # which the page of operations lists
+assert entry in dict(families())["elementwise"]  # listed on the page of operations
 """
 
 
 def edits() -> dict[str, str]:
-    """The text to add to each file, as CONTRIBUTING.md shows it."""
+    """The text that CONTRIBUTING.md adds to each file."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = page.partition("## Adding an operation")[2].partition("\n## ")[0]
     found = re.findall(r"In (?:the class of )?`(src/[^`]+)`.*?```python\n(.*?)```", section, flags=re.DOTALL)

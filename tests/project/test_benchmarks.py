@@ -1,4 +1,4 @@
-"""The benchmarks of functions, models and transforms run, and compare what both frameworks compute."""
+"""The benchmarks run, and compare the results of both frameworks."""
 
 import json
 import subprocess

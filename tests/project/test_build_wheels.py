@@ -1,4 +1,4 @@
-"""``tools/build_wheels.py``: wheels that lack something, or have too much, are refused."""
+"""``tools/build_wheels.py``: incomplete wheels and wheels with unexpected files are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_complete_wheel_passes(tool: Any, tmp_path: Path) -> None:
         ({KERNELS.format("base")}, "has kernels of"),
     ],
 )
-def test_a_wheel_that_lacks_a_file_or_has_another_is_refused(
+def test_wheels_with_missing_or_unexpected_files_are_refused(
     changed: set[str], words: str, tool: Any, tmp_path: Path
 ) -> None:
     assert words in refused(tool, tmp_path, COMPLETE ^ changed)
@@ -77,7 +77,7 @@ def test_compressing_keeps_files_and_their_order(tool: Any, tmp_path: Path) -> N
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_a_wheel_may_have_so_many_bytes(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_wheel_is_limited(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tool.LARGEST == 2_900_000
     assert "wheel.stat().st_size <= 2.9e6" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     monkeypatch.setattr(tool, "LARGEST", 1000)

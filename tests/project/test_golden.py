@@ -1,4 +1,4 @@
-"""Golden files: the generated code of three operations, so that changes of the generator show as differences."""
+"""Golden files: the generated code of three operations, so that changes of the generator are visible in diffs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that measures on a GPU, tried on a backend that is everywhere."""
+"""The GPU benchmark command, tested on the NumPy backend and the CuPy stand-in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.slow
-def test_its_parts_run_on_any_backend(tmp_path: Path) -> None:
+def test_the_parts_run_on_the_numpy_backend(tmp_path: Path) -> None:
     parts = ["--parts", "leaks,recording"]
     done = run("--backend", "numpy", "--small", "--rounds", "1", *parts, "--out", str(tmp_path))
     report = json.loads((tmp_path / "gpu.json").read_text())
@@ -43,8 +43,8 @@ def test_its_parts_run_on_any_backend(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
-@pytest.mark.skipif(os.name != "posix", reason="the program is a script of the shell")
-def test_what_a_part_has_found_before_it_is_stopped_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="uses a shell script")
+def test_results_of_a_stopped_part_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "python"
     said = ["noise", '{"problems": ["one"], "n": 2}', '{"prob']
     program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in said) + "sleep 60 & wait\n")
@@ -62,7 +62,7 @@ def test_what_a_part_has_found_before_it_is_stopped_is_kept(tmp_path: Path, monk
     assert found["problems"] == ["it \ufffdbroke"]
 
 
-def test_libraries_that_cannot_be_asked_stop_nothing() -> None:
+def test_failing_library_versions_do_not_stop_the_command() -> None:
     class Broken:
         @property
         def libraries(self) -> Any:
@@ -71,7 +71,7 @@ def test_libraries_that_cannot_be_asked_stop_nothing() -> None:
     assert command._libraries(Broken()) == {"not known": "ValueError: no version"}
 
 
-def test_a_run_goes_on_where_the_last_one_was(
+def test_resume_continues_the_last_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     called = []
@@ -94,7 +94,7 @@ def test_a_run_goes_on_where_the_last_one_was(
     assert called[2:] == [("leaks", 100.0)]
 
 
-def test_what_was_stopped_before_comes_after_what_has_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_parts_run_after_parts_that_have_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
 
     def part(name: str, options: Any, timeout: float) -> dict[str, object]:
@@ -111,9 +111,7 @@ def test_what_was_stopped_before_comes_after_what_has_not_run(tmp_path: Path, mo
     assert called == ["kernels", "leaks"]
 
 
-def test_what_was_found_before_a_stop_is_kept_if_the_next_run_is_stopped_earlier(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_of_several_stopped_runs_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = iter([{"a": 1, "b": 1}, {"a": 2}])
     stopped = {"problems": ["took more than 420 s and was stopped"], "complete": False, "seconds": 420.0}
     monkeypatch.setattr(command, "_part", lambda *_: {**stopped, **next(runs)})
@@ -123,9 +121,9 @@ def test_what_was_found_before_a_stop_is_kept_if_the_next_run_is_stopped_earlier
     assert json.loads((tmp_path / "gpu.json").read_text())["parts"]["leaks"] == {**stopped, "a": 2, "b": 1}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="the program is a script of the shell")
-def test_each_model_has_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An illegal access ends all work of its process on the device."""
+@pytest.mark.skipif(os.name != "posix", reason="uses a shell script")
+def test_each_model_runs_in_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an illegal memory access, a process cannot use the device any more."""
     program = tmp_path / "python"
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\ncase "$*" in *mlp*) exit 1;; esac\n')
     program.chmod(0o700)
@@ -140,10 +138,10 @@ def test_each_model_has_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("other", ["--small", "--backend"])
-def test_a_report_of_something_else_is_not_continued(
+def test_reports_of_other_options_are_not_continued(
     other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A trial's times would stand as measured."""
+    """Otherwise times of a trial run would appear as measurements."""
     monkeypatch.setattr(command, "_part", lambda *_: {"problems": [], "complete": True, "seconds": 0.0, "n": 1})
     about = command._about(Options("numpy", small=other == "--backend"))
     about["backend"] = "cupy" if other == "--backend" else "numpy"
@@ -156,7 +154,7 @@ def test_a_report_of_something_else_is_not_continued(
     assert f"of another {other.strip('-')}" in capsys.readouterr().out
 
 
-def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_are_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpu.json").write_text("what was there")
 
     def write(path: Path, text: str, **_: Any) -> None:
@@ -171,7 +169,7 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "gpu.json").read_text() == "what was there"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="there are sessions on POSIX alone")
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX sessions")
 def test_a_part_ends_with_the_session_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "python"
     say = "import os, json; print(json.dumps({'problems': [], 'ids': [os.getsid(0), os.getpgid(0) == os.getpid()]}))"
@@ -181,8 +179,8 @@ def test_a_part_ends_with_the_session_of_the_command(tmp_path: Path, monkeypatch
     assert command._part("leaks", Options("numpy"), 60.0)["ids"] == [os.getsid(0), True]
 
 
-def test_steps_are_timed_without_a_wait_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even by a wait between short runs of them: a step takes a second here, and a wait one more."""
+def test_steps_are_timed_without_waiting_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even between short runs of steps: here a step takes a second, and a wait another."""
     parts: Any = importlib.import_module("benchmarks.gpu.parts")
     now = [0.0]
 
@@ -193,7 +191,7 @@ def test_steps_are_timed_without_a_wait_in_between(monkeypatch: pytest.MonkeyPat
     assert parts.timed(lambda: pass_by(1.0), lambda: pass_by(1.0), 100.0) == (128 + 1) / 128
 
 
-def test_a_variant_that_cannot_be_made_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_variant_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: Any = importlib.import_module("benchmarks.gpu.parts")
 
     def fail(*_: Any) -> Any:
@@ -207,7 +205,7 @@ def test_a_variant_that_cannot_be_made_leaves_the_others(monkeypatch: pytest.Mon
     assert found["problems"][0] == "mlp: torch eager: MemoryError: no more"
 
 
-def test_a_step_that_is_not_recorded_is_not_timed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrecorded_steps_are_not_timed_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: Any = importlib.import_module("benchmarks.gpu.parts")
     monkeypatch.setattr(parts, "MODELS", {"mlp": MODELS["mlp"]})
     monkeypatch.setattr(Options, "torch_device", None)
@@ -218,7 +216,7 @@ def test_a_step_that_is_not_recorded_is_not_timed_as_one(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("part", ["kernels", "speed"])
-def test_what_is_ours_is_measured_where_pytorch_cannot_be_imported(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backburn_is_measured_without_pytorch(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts: Any = importlib.import_module("benchmarks.gpu.parts")
 
     def broken(_: Any) -> str:
@@ -232,7 +230,7 @@ def test_what_is_ours_is_measured_where_pytorch_cannot_be_imported(part: str, mo
 
 
 @pytest.mark.parametrize("part", ["parity", "recording"])
-def test_a_model_that_fails_leaves_the_others(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_model_does_not_stop_the_others(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts: Any = importlib.import_module("benchmarks.gpu.parts")
 
     def fail(small: bool) -> Any:
@@ -246,8 +244,8 @@ def test_a_model_that_fails_leaves_the_others(part: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("part", ["parity", "recording"])
-def test_a_loss_that_is_not_a_number_is_a_problem(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one after the first step, where ``max`` keeps the number it has."""
+def test_a_nan_loss_is_a_problem(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the first step, where ``max`` would ignore it."""
     parts: Any = importlib.import_module("benchmarks.gpu.parts")
     losses = iter([1.0, 1.0, 1.0, math.nan, *[1.0] * 40])
 
@@ -279,7 +277,7 @@ def test_a_failed_check_of_conformance_is_a_problem(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.stand_in
-@pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+@pytest.mark.skipif(compiled.COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize(
     "parts",
     [
@@ -288,10 +286,10 @@ def test_a_failed_check_of_conformance_is_a_problem(monkeypatch: pytest.MonkeyPa
         pytest.param("digits,speed", marks=pytest.mark.slow),
     ],
 )
-def test_its_parts_run_on_the_cupy_backend_over_the_stand_in(tmp_path: Path, parts: str) -> None:
+def test_the_parts_run_on_the_cupy_backend_with_the_stand_in(tmp_path: Path, parts: str) -> None:
     empty = tmp_path / "driver.cpp"
     empty.write_text("")
-    driver = ["-shared", "-o", str(tmp_path / "libcuda.so.1"), str(empty)]  # which is looked for, and not called
+    driver = ["-shared", "-o", str(tmp_path / "libcuda.so.1"), str(empty)]  # loaded, but not called
     subprocess.run([str(compiled.COMPILER), *driver], check=True)
     path = [compiled.HERE, ROOT / "src", ROOT / "backends", os.environ.get("PYTHONPATH", "")]
     libraries = [tmp_path, os.environ.get("LD_LIBRARY_PATH", "")]
@@ -317,7 +315,7 @@ def test_its_parts_run_on_the_cupy_backend_over_the_stand_in(tmp_path: Path, par
         (["--parts", "everything"], "there is no part 'everything'"),
     ],
 )
-def test_it_says_why_it_does_not_run(arguments: list[str], words: str) -> None:
+def test_errors_of_options_are_reported(arguments: list[str], words: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2
     assert words in done.stderr

@@ -1,4 +1,4 @@
-"""`import backburn` is light: it loads no backend, no CuPy, no package metadata (proved in a subprocess)."""
+"""`import backburn` is light: it loads no backend, no CuPy, no package metadata (checked in a subprocess)."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ UNWANTED = {"cupy", "cupyx", "importlib.metadata", "matplotlib", "mpi4py", "pyda
 
 
 def unwanted_after(statement: str, *folders: Path) -> set[str]:
-    """Run a statement in a fresh interpreter, folders first on its path; return what it should not load."""
+    """Run a statement in a new interpreter, with folders first on its path; return the unwanted modules it loads."""
     program = f"import sys; {statement}; print(*sys.modules)"
     path = os.pathsep.join(str(folder) for folder in folders)
     environment = {**os.environ, **({"PYTHONPATH": path} if path else {})}
@@ -35,7 +35,7 @@ def test_import_loads_no_backend() -> None:
     assert unwanted_after("import backburn") == set()
 
 
-def test_every_installed_backend_of_ours_is_watched() -> None:
+def test_every_installed_backburn_backend_is_watched() -> None:
     ours = {
         point.module
         for point in entry_points(group="backburn.backends")
@@ -46,8 +46,8 @@ def test_every_installed_backend_of_ours_is_watched() -> None:
 
 
 @pytest.mark.parametrize("culprit", sorted(UNWANTED))
-def test_the_detector_can_fail(culprit: str, tmp_path: Path) -> None:
-    """A made-up `backburn` imports a made-up culprit, two modules away: it is found."""
+def test_indirect_imports_are_detected(culprit: str, tmp_path: Path) -> None:
+    """A fake `backburn` that imports a fake module indirectly is detected."""
     (tmp_path / "backburn").mkdir()
     (tmp_path / "backburn" / "__init__.py").write_text("import backburn.deep\n")
     (tmp_path / "backburn" / "deep.py").write_text(f"import {culprit}\n")
@@ -56,7 +56,7 @@ def test_the_detector_can_fail(culprit: str, tmp_path: Path) -> None:
     assert culprit in unwanted_after("import backburn", tmp_path)
 
 
-def test_version_is_the_one_of_the_distribution() -> None:
+def test_version_is_that_of_the_distribution() -> None:
     import backburn
 
     assert backburn.__version__ == version("backburn")
@@ -66,7 +66,7 @@ def test_version_is_the_one_of_the_distribution() -> None:
     ("name", "call"), [("fft", "fftfreq(2)"), ("linalg", "det(bb.eye(2))"), ("random", "normal((2,))")]
 )
 def test_namespaces_of_functions_can_be_imported(name: str, call: str) -> None:
-    """First of all that is imported, and as the very object that the attribute is."""
+    """Also as the first import, and as the same object as the attribute of `bb`."""
     program = f"""
 from backburn.{name} import *
 import backburn.{name} as first, backburn as bb

@@ -1,11 +1,11 @@
-"""The layering and the size of packages, read from the sources, not from what a run happens to load.
+"""The layers and sizes of packages, read from the sources instead of from the modules that a run loads.
 
 Each package of `backburn` belongs to a layer and imports only its own modules and the layers below. Backends
-know the two lowest layers. Everything outside the standard library is imported only where `THIRD_PARTY` says.
-Imports inside functions and under `TYPE_CHECKING` count as well, with one exception: a name of NumPy's that is
-used in annotations only computes nothing, so it may be imported for type checkers anywhere.
+import only `BACKENDS_MAY_IMPORT`, and third-party packages are imported only where `THIRD_PARTY` allows it.
+Imports inside functions and under `TYPE_CHECKING` count as well, with one exception: NumPy may be imported
+anywhere under `TYPE_CHECKING`, because annotations compute nothing.
 
-Packages do not import each other in a circle, and neither do the sub-packages of one package. A folder holds at most
+Import cycles between packages, or between the sub-packages of one package, are not allowed. A folder holds at most
 `LARGEST_FOLDER` modules beside its `__init__`.
 """
 
@@ -22,9 +22,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# From the bottom to the top; packages of one layer do not know each other. `__init__` is `backburn` itself,
-# the names that users see, and so nothing below the command line may import it. `autodiff.tape` stands where its name
-# says for users, and above `tapes` for imports: the rest of `autodiff` does not know it.
+# From bottom to top; packages of one layer do not import each other. `__init__` is `backburn` itself with the users'
+# names, which only the command line may import. `autodiff.tape` has this name for users, but is above `tapes` for
+# imports: the rest of `autodiff` does not import it.
 LAYERS = (
     ("base",),
     ("hints",),
@@ -50,21 +50,20 @@ LAYERS = (
 )
 HEIGHT = {package: height for height, layer in enumerate(LAYERS) for package in layer}
 
-# Beside the layers: what it may import. Only the command line may import it.
+# A package outside the layers and what it may import. Only the command line may import it.
 BESIDE = {"conformance": {"base", "hints", "ops", "backend", "communicators", "decorators", "autodiff"}}
 
-# The packages above the decorators that know one by its name. The others see backends: what they need of a decorator is
-# a function of `backend`.
+# The packages above the decorators that may import them. Others use functions of `backend` instead.
 KNOW_DECORATORS = {"distributed", "train", "cli", "__init__"}
 
 # Packages of the core that a backend may import.
 BACKENDS_MAY_IMPORT = {"base", "ops", "backend", "programs", "communicators", "decorators"}
 
-# The largest number of modules side by side in one folder.
+# The largest number of modules in one folder.
 LARGEST_FOLDER = 30
 
-# Places that may import a package from outside: modules of `backburn` with what is below them, or `backends` with
-# what is below it. What NumPy's list has besides backends and conformance is the host-data boundary.
+# Modules that may import a third-party package, including their submodules. NumPy's list, except backends and
+# conformance, is the host-data boundary.
 ANYWHERE = ("backburn", "backends")
 THIRD_PARTY = {
     "typing_extensions": ANYWHERE,
@@ -147,7 +146,7 @@ def read_modules(root: Path) -> list[Module]:
 
 
 class Imports(ast.NodeVisitor):
-    """Collects a module's imports, wherever in the module they stand."""
+    """Collects a module's imports, at any position in the module."""
 
     def __init__(self, module: Module, packages: set[str]) -> None:
         self.packages = packages
@@ -223,7 +222,7 @@ def why_not_core(module: Module, target: str) -> str | None:
 
 
 def why_not_third_party(module: Module, package: str) -> str | None:
-    """Why may this module not import this package from outside? None if it may."""
+    """Why may this module not import this third-party package? None if it may."""
     if package not in THIRD_PARTY:
         return f"{package} is not among THIRD_PARTY"
     places = THIRD_PARTY[package]
@@ -269,7 +268,7 @@ def violations(root: Path) -> Iterator[str]:
 
 
 def import_cycles(root: Path) -> Iterator[str]:
-    """Yield `package: a -> b -> a` for each package of the core whose sub-packages import each other in a circle."""
+    """Yield `package: a -> b -> a` for each package of the core with an import cycle of its sub-packages."""
     imports = [(module, found) for module, found in read_imports(root) if not module.is_backend]
     packages = folders_of([module for module, _ in imports])
     for package in sorted(packages):
@@ -303,7 +302,7 @@ def large_folders(root: Path) -> Iterator[str]:
 
 
 def build(root: Path, files: dict[str, str]) -> Path:
-    """Write a made-up project."""
+    """Write a fake project."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -316,7 +315,7 @@ def test_project_keeps_the_layers() -> None:
     assert list(violations(ROOT)) == []
 
 
-def test_what_is_allowed(tmp_path: Path) -> None:
+def test_allowed_imports(tmp_path: Path) -> None:
     files = {
         "src/backburn/__init__.py": "import typing\nfrom backburn.tensor import add\nfrom . import nn\n",
         "src/backburn/__main__.py": "from backburn.cli import main\n",
@@ -339,7 +338,7 @@ def test_what_is_allowed(tmp_path: Path) -> None:
     assert list(violations(build(tmp_path, files))) == []
 
 
-def test_packages_do_not_import_each_other_in_a_circle() -> None:
+def test_packages_have_no_import_cycles() -> None:
     assert list(import_cycles(ROOT)) == []
 
 
@@ -354,7 +353,7 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
             },
             "backburn: autodiff -> batching -> autodiff",
         ),
-        # Sub-packages of one package, on any depth; a longer circle.
+        # Sub-packages of one package, at any depth; a longer cycle.
         (
             {
                 "src/backburn/tensor/core/x.py": "from ..sets.y import y",
@@ -370,7 +369,7 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
             },
             "backburn.nn.a: b -> c -> d -> b",
         ),
-        # No circle: modules of one folder, modules beside a sub-package.
+        # No cycle: modules of one folder, modules beside a sub-package.
         (
             {
                 "src/backburn/tensor/x.py": "from backburn.tensor.core import y",
@@ -389,7 +388,7 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
         ),
     ],
 )
-def test_circles_are_found(files: dict[str, str], expected: str | None, tmp_path: Path) -> None:
+def test_import_cycles_are_detected(files: dict[str, str], expected: str | None, tmp_path: Path) -> None:
     found = list(import_cycles(build(tmp_path, files)))
     if expected is None:
         assert found == []
@@ -407,7 +406,7 @@ def test_folders_stay_small() -> None:
 
 
 @pytest.mark.parametrize("folder", ["src/backburn/ops", "backends/backburn_numpy/ops", "tests/nn"])
-def test_large_folders_are_found(folder: str, tmp_path: Path) -> None:
+def test_large_folders_are_detected(folder: str, tmp_path: Path) -> None:
     names = [f"m{number}" for number in range(LARGEST_FOLDER)]
     build(tmp_path, {f"{folder}/{name}.py": "" for name in ("__init__", "parts/x", *names)})
     assert list(large_folders(tmp_path)) == []
@@ -418,7 +417,7 @@ def test_large_folders_are_found(folder: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "text", "expected"),
     [
-        # Upwards, however the import is spelled and wherever it stands.
+        # Upwards, with any spelling and position of the import.
         ("src/backburn/base/x.py", "from backburn.backend import x", "x.py:1: backend is not below base"),
         ("src/backburn/base/x.py", "import backburn.tensor.core.host", "x.py:1: tensor is not below base"),
         ("src/backburn/backend/x.py", "\nfrom backburn import autodiff", "x.py:2: autodiff is not below"),
@@ -447,10 +446,10 @@ def test_large_folders_are_found(folder: str, tmp_path: Path) -> None:
         ("src/backburn/__init__.py", "from backburn.cli import main", "cli is not below __init__"),
         # Another package of one layer.
         ("src/backburn/optim/x.py", "from backburn.nn import Module", "nn is not below optim"),
-        # The users' names, from within.
+        # The users' names, from inside the package.
         ("src/backburn/nn/x.py", "import backburn as bb", "__init__ is not below nn"),
         ("src/backburn/nn/x.py", "from backburn import relu", "__init__ is not below nn"),
-        # A package without a layer, on either side.
+        # A package without a layer, importing or imported.
         ("src/backburn/attic/x.py", "import backburn.base", "attic has no layer"),
         ("src/backburn/tensor/x.py", "import backburn.attic", "attic has no layer"),
         # Conformance.
@@ -461,7 +460,7 @@ def test_large_folders_are_found(folder: str, tmp_path: Path) -> None:
         ("backends/backburn_numpy/x.py", "import backburn", "a backend does not know __init__"),
         ("backends/backburn_numpy/x.py", "import backburn_cupy", "backburn_cupy is found through"),
         ("src/backburn/backend/x.py", "import backburn_numpy", "backburn_numpy is found through"),
-        # Packages from outside.
+        # Third-party packages.
         ("src/backburn/base/x.py", "import numpy", "numpy is imported only in"),
         ("src/backburn/tensor/x.py", "from numpy.linalg import inv", "numpy is imported only in"),
         ("src/backburn/tensor/hosting.py", "import numpy", "numpy is imported only in"),
@@ -476,7 +475,7 @@ def test_large_folders_are_found(folder: str, tmp_path: Path) -> None:
         ("backends/backburn_numpy/x.py", "import scipy.special", "scipy is not among THIRD_PARTY"),
     ],
 )
-def test_each_rule_can_fail(path: str, text: str, expected: str, tmp_path: Path) -> None:
+def test_violations_of_each_rule_are_detected(path: str, text: str, expected: str, tmp_path: Path) -> None:
     ground = {"backends/backburn_numpy/__init__.py": "", "backends/backburn_cupy/__init__.py": ""}
     found = list(violations(build(tmp_path, {**ground, path: text})))
     assert len(found) == 1, found

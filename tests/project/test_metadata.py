@@ -1,4 +1,4 @@
-"""What others see of the project: links, addresses, supported versions, and the workflows that check them."""
+"""Public facts of the project: links, addresses, supported versions, and the workflows that check them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_extra_is_in_the_table_of_the_documentation() -> None:
 
 
 def links(page: str) -> set[str]:
-    """The targets of a page's links and pictures, in Markdown and in HTML."""
+    """The targets of a page's links and pictures, in Markdown and HTML."""
     prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
     inline = re.findall(r"\]\(\s*<?([^)\s>]+)", prose)
     defined = re.findall(r"^\[[^\]]+\]:\s*<?(\S+?)>?$", prose, re.MULTILINE)
@@ -45,7 +45,7 @@ def anchors(page: str) -> set[str]:
 
 
 def local(link: str) -> tuple[Path, str] | None:
-    """The file of this repository, and the anchor, that an address leads to; None for another address."""
+    """The file and anchor in this repository for an address; None for another address."""
     raw = REPOSITORY.replace("://github.com/", "://raw.githubusercontent.com/")
     for prefix in (f"{REPOSITORY}/blob/main/", f"{REPOSITORY}/tree/main/", f"{raw}/main/"):
         if link.startswith(prefix):
@@ -55,7 +55,7 @@ def local(link: str) -> tuple[Path, str] | None:
 
 
 def wrong_links(page: str) -> list[str]:
-    """The links of a page that would not work on a page elsewhere, or lead to what is not in this repository."""
+    """The links of a page that would break on other sites, or whose target in this repository is missing."""
     wrong = []
     for link in sorted(links(page)):
         if link.startswith("#"):
@@ -90,12 +90,12 @@ def test_links_of_the_readme_work_on_the_package_index() -> None:
         '<img src="docs/images/stack-light.svg">',
     ],
 )
-def test_a_wrong_link_is_found(link: str) -> None:
+def test_wrong_links_are_detected(link: str) -> None:
     assert wrong_links("# Page\n\n[b](#page) [c](https://example.org)\n") == []
     assert len(wrong_links(f"# Page\n\n{link}\n")) == 1
 
 
-def test_one_address_of_the_repository() -> None:
+def test_all_files_have_one_repository_address() -> None:
     assert all(address.startswith(REPOSITORY) for address in PROJECT["urls"].values())
     assert wrong_links("\n".join(f"[a]({address})" for address in PROJECT["urls"].values())) == []
     assert f"repository-code: {REPOSITORY}\n" in text("CITATION.cff")
@@ -107,7 +107,7 @@ def test_one_address_of_the_repository() -> None:
 
 
 def python_versions() -> list[str]:
-    """The versions of Python that the classifiers name."""
+    """The Python versions of the classifiers."""
     found = [name.removeprefix("Programming Language :: Python :: ") for name in PROJECT["classifiers"]]
     return [version for version in found if re.fullmatch(r"3\.\d+", version)]
 
@@ -117,7 +117,7 @@ def lowest_numpy() -> str:
     return bound
 
 
-def test_versions_are_told_alike_everywhere() -> None:
+def test_versions_agree_everywhere() -> None:
     versions, numpy = python_versions(), lowest_numpy()
     assert PROJECT["requires-python"] == f">={versions[0]}"
     policy = text("docs/stability.md")
@@ -142,8 +142,8 @@ def test_workflows_try_every_version_and_the_lowest_numpy() -> None:
     assert f'python: ["{python_versions()[0]}", "{python_versions()[-1]}", "{python_versions()[-1]}t"]' in release
 
 
-def test_what_a_run_leaves_out_is_run_by_ci_and_by_a_session() -> None:
-    """A test that is marked and lies elsewhere would be run by nobody."""
+def test_deselected_tests_are_run_by_ci_and_a_session() -> None:
+    """Marked tests in other folders would never run."""
     options = tomllib.loads(text("pyproject.toml"))["tool"]["pytest"]["ini_options"]["addopts"]
     assert "not slow and not stand_in" in options
     assert '-m "slow and not stand_in"\n' in text(".ci/run")
@@ -157,8 +157,8 @@ def test_what_a_run_leaves_out_is_run_by_ci_and_by_a_session() -> None:
         assert path == Path(__file__) or path.relative_to(ROOT).as_posix().startswith(paths[0])
 
 
-def test_modules_without_a_test_that_is_wanted_are_not_collected(tmp_path: Path) -> None:
-    """By their text, unless the command line names them."""
+def test_modules_without_a_selected_test_are_not_collected(tmp_path: Path) -> None:
+    """Judged by their text, unless the command line names them."""
     texts = {
         "slow": "pytestmark = pytest.mark.slow\n\ndef test_a(): ...\n",
         "listed": "pytestmark = [\n    pytest.mark.slow,\n    needs_kernels,\n]\n",
@@ -194,12 +194,12 @@ def test_workflows_pin_actions_and_may_only_read(path: Path) -> None:
     assert page.count("timeout-minutes:") == page.count("runs-on:")
 
 
-def test_one_commit_of_each_action() -> None:
+def test_each_action_has_one_commit() -> None:
     used = {use for path in WORKFLOWS for use in re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))}
     assert len(used) == len({use.partition("@")[0] for use in used}) >= 5
 
 
-def test_only_a_tag_is_published_and_without_a_password() -> None:
+def test_only_tags_are_published_and_without_a_password() -> None:
     page = text(".github/workflows/release.yml")
     before, _, publish = page.partition("\n  publish:\n")
     assert "gh-action-pypi-publish" not in before

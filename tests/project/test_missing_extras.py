@@ -1,4 +1,4 @@
-"""Every package that an extra brings, missing: an error of ours names the package and the extra."""
+"""If a package of an extra is missing, a backburn error names the package and the extra."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def compiler(folder: Path) -> object:
     return build.find_compiler("x86_64-linux-gnu")
 
 
-#: The package, what needs it, the class of the error, and the extra that it names.
+#: The package, a call that needs it, the class of the error, and the extra that it names.
 USES: list[tuple[str, Callable[[Path], object], type[BaseException], str]] = [
     ("PIL", lambda folder: data.image_folder(folder), BackendUnavailableError, "'backburn[data]'"),
     ("pyarrow", lambda folder: data.read_table(folder / "x.csv"), BackendUnavailableError, "'backburn[data]'"),
@@ -73,12 +73,12 @@ USES: list[tuple[str, Callable[[Path], object], type[BaseException], str]] = [
     ("onnx", lambda folder: bb.onnx.load(folder / "x.onnx"), BackendUnavailableError, "'backburn[onnx]'"),
     ("ziglang", compiler, build.NoCompilerError, "ziglang"),
 ]  # fmt: skip
-#: Packages that are asked for by programs, by commands that go on without them, or through others; and their tests.
+#: Packages used by programs, by commands that work without them, or through other packages; and where they occur.
 ELSEWHERE = {
     "tqdm": "tests/cli/test_cli.py", "matplotlib": "tests/cli/test_cli.py", "gymnasium": "examples/ppo/main.py",
     "mpich": "src/backburn/communicators/wheels.py",
 }  # fmt: skip
-#: Names of modules that are not those of their distribution.
+#: Modules with other names than their distributions.
 MODULES = {"pillow": "PIL", "cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}
 
 
@@ -89,10 +89,10 @@ def test_a_missing_package_is_an_error_that_names_it(
     name: str, use: Callable[[Path], object], kind: type[BaseException], words: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """And what to install; of the kind of what needs it."""
+    """It also names the extra to install, and has the class that fits the call."""
     if name == "jinja2":
         pytest.importorskip("tokenizers")
-    again = ("backburn.interop.einops", "backburn.communicators.mpi")  # which import a package themselves
+    again = ("backburn.interop.einops", "backburn.communicators.mpi")  # import a package at the top
     for known in [known for known in sys.modules if known.partition(".")[0] == name or known in again]:
         monkeypatch.delitem(sys.modules, known)
     monkeypatch.setitem(sys.modules, name, None)
@@ -103,8 +103,8 @@ def test_a_missing_package_is_an_error_that_names_it(
     assert name.replace("PIL", "Pillow") in str(caught.value)
 
 
-def test_every_package_of_an_extra_is_tried() -> None:
-    """But those of extras for the development of backburn itself."""
+def test_every_package_of_an_extra_is_tested() -> None:
+    """Except extras for the development of backburn itself."""
     tables = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     ours = {"test", "peers", "loaders", "docs", "bench", "dev", "cuda-check", "cudnn12", "cudnn13"}
     wanted = {re.split(r"[\[>=<]", words)[0] for extra, list_ in tables.items() if extra not in ours for words in list_}

@@ -1,4 +1,4 @@
-"""The names at the top level: listed, documented, and with an example each."""
+"""Names at the top level: listed, documented, each with an example."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backburn.base.dtypes import DType
 
 NAMES = sorted(_namespace.__all__)  # type: ignore[attr-defined]
 
-#: Classes that are described where they are made or implemented, by pages of their own, and not by an example.
+#: Classes described by their own pages instead of an example.
 WITHOUT_EXAMPLE = {"AutodiffBackend", "Backend", "DType", "QuantizedDType"}
 
 
@@ -32,7 +32,7 @@ def test_every_listed_name_is_there() -> None:
 
 
 def described() -> list[str]:
-    """The names of functions and classes: constants, dtypes and modules are no place for an example."""
+    """The names that need an example: functions and classes, but no constants, dtypes or modules."""
     return [
         name
         for name in NAMES

@@ -1,4 +1,4 @@
-"""``tools/release.py``: a release that is ready is built, rehearsed and tagged; others are refused, with reasons."""
+"""``tools/release.py``: a ready release is built, rehearsed and tagged; others are refused with reasons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["release"] = module  # as its classes expect
+    sys.modules["release"] = module  # its dataclasses need it there
     spec.loader.exec_module(module)
     return module
 
@@ -35,7 +35,7 @@ FILES = {
     "CITATION.cff": "title: backburn\nversion: 0.1.0\ndate-released: 2026-01-31\nlicense: MIT\n",
     "pyproject.toml": '[project]\nname = "backburn"\n[project.urls]\nRepository = "https://forge.example/us/backburn"\n',
     ".gitignore": "/dist/\n",
-    # Stands for the builder: a source distribution and a wheel, complete but for their contents.
+    # A fake builder of a source distribution and a wheel with minimal contents.
     "tools/build_wheels.py": """
 import io, sys, tarfile, zipfile
 from pathlib import Path
@@ -109,7 +109,7 @@ def change(folder: Path, name: str, old: str, new: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index of a rehearsal is on this machine."""
+    """The rehearsal's index runs on localhost."""
     monkeypatch.setenv("no_proxy", "*")
 
 
@@ -140,13 +140,13 @@ def test_preparing_a_wrong_version_changes_nothing(tree: Path, version: str) -> 
     assert git(tree, "status", "--porcelain") == ""
 
 
-def test_an_empty_section_above_is_passed_over(ready: Path) -> None:
+def test_an_empty_section_above_is_skipped(ready: Path) -> None:
     change(ready, "CHANGELOG.md", "## 0.2.0", "## Unreleased\n\n## 0.2.0")
     commit(ready)
     assert release.checked(ready).version == "0.2.0"
 
 
-def test_our_own_tree_is_undated_or_names_its_version() -> None:
+def test_the_changelog_of_this_repository_is_undated_or_names_its_version() -> None:
     found = release.read_changelog(ROOT)
     assert found.notes
     for name, pattern in ((release.SOURCE, release.VERSION_IN_SOURCE), (release.CITATION, release.VERSION_IN_CITATION)):
@@ -234,15 +234,15 @@ def test_a_tree_with_changes_is_refused(ready: Path, name: str) -> None:
         release.checked(ready)
 
 
-def test_all_reasons_are_told_at_once(ready: Path) -> None:
+def test_all_reasons_are_reported_together(ready: Path) -> None:
     other_version(ready)
     other_day(ready)
     with pytest.raises(release.Refused) as caught:
         release.checked(ready)
-    assert len(str(caught.value).splitlines()) == 5  # two differences, and two files that are not committed
+    assert len(str(caught.value).splitlines()) == 5  # two differences, and two uncommitted files
 
 
-def test_a_tag_at_another_commit_is_refused_and_one_at_this_is_kept(ready: Path) -> None:
+def test_a_tag_at_another_commit_is_refused(ready: Path) -> None:
     found = release.checked(ready)
     release.tag(ready, found)
     assert git(ready, "tag", "--list", "--format=%(contents)") == "backburn 0.2.0\n\n### Added\n\n- All."
@@ -254,9 +254,9 @@ def test_a_tag_at_another_commit_is_refused_and_one_at_this_is_kept(ready: Path)
 
 
 @pytest.mark.parametrize(("older", "allowed"), [("v0.1.9", True), ("v0.2.0rc1", True), ("v0.10.0", False)])
-def test_versions_grow(ready: Path, older: str, allowed: bool) -> None:
+def test_versions_must_increase(ready: Path, older: str, allowed: bool) -> None:
     git(ready, "tag", older)
-    git(ready, "tag", "vision")  # no version
+    git(ready, "tag", "vision")  # not a version
     if allowed:
         assert release.checked(ready).tag == "v0.2.0"
         return
@@ -309,7 +309,7 @@ def test_missing_strange_and_broken_files_are_refused(files: list[Path], tmp_pat
         release.check_files(files, "0.2.0")
 
 
-def test_the_index_of_a_rehearsal_names_the_files_it_gets() -> None:
+def test_the_rehearsal_index_lists_the_files_it_receives() -> None:
     form = b'--line\r\nContent-Disposition: form-data; name="content"; filename="a-1.whl"\r\n\r\nbytes\r\n--line--\r\n'
     with release.forgetful_index() as (address, taken), urllib.request.urlopen(address, form) as answer:
         assert answer.status == 200
@@ -331,7 +331,7 @@ def test_a_release_is_built_rehearsed_and_tagged(ready: Path, capfd: pytest.Capt
     for package in ("twine", "check_wheel_contents"):
         pytest.importorskip(package, reason="releases are checked with it: nox -s release")
     (ready / "dist").mkdir()
-    (ready / "dist" / "backburn-0.1.0.tar.gz").touch()  # of an earlier build
+    (ready / "dist" / "backburn-0.1.0.tar.gz").touch()  # from an earlier build
     assert release.main([], ready) == 0
     shown = capfd.readouterr()
     assert "Nothing has been uploaded. To publish: git push origin v0.2.0" in shown.out
@@ -343,8 +343,8 @@ def test_a_release_is_built_rehearsed_and_tagged(ready: Path, capfd: pytest.Capt
     ]  # fmt: skip
 
 
-def test_only_the_option_uploads(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twine is called for the index of the rehearsal, and with ``--upload`` for the index that it knows."""
+def test_only_upload_uploads(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twine uploads to the rehearsal's index, and only with ``--upload`` also to the real one."""
     commands: list[list[str]] = []
 
     def run(command: list[str], **variables: str) -> None:

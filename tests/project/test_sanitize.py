@@ -1,4 +1,4 @@
-"""``tools/sanitize.py``: what the sanitizers have to find is found, and nothing where there is nothing."""
+"""``tools/sanitize.py``: sanitizers find the planted faults, and nothing in correct code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 GCC = shutil.which("gcc")
-pytestmark = pytest.mark.skipif(
-    GCC is None or platform.system() != "Linux", reason="sanitizers are GCC's, and are run on Linux"
-)
+pytestmark = pytest.mark.skipif(GCC is None or platform.system() != "Linux", reason="sanitizers need GCC on Linux")
 
 SOURCE = """
 #include <pthread.h>
@@ -82,7 +80,7 @@ def test_faults_are_found(tool: types.ModuleType, tmp_path: Path, name: str, cal
     assert (status != 0) is is_found
 
 
-def test_a_compiler_without_sanitizers_is_told(
+def test_missing_sanitizers_are_reported(
     tool: types.ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tool, "path_of", lambda compiler, library: None)

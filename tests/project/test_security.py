@@ -1,4 +1,4 @@
-"""SECURITY.md line by line: each row and each exception has a test here, and each test a row."""
+"""SECURITY.md line by line: each row and each exception has a test, and each test has a row."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TEXT = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
 
 
 class Opens:
-    """Unpickled, it makes a folder."""
+    """Creates a folder when unpickled."""
 
     def __reduce__(self) -> Any:
         return os.mkdir, ("proof",)
 
 
 def safetensors() -> None:
-    """Damage is an error with the file's name; metadata that name code are text."""
+    """Damage is an error with the file's name; names of code in metadata are only text."""
     bb.io.save_model("m.safetensors", {"x": bb.ones(3)}, about={"build": "os:system"})
     assert bb.io.load_model("m.safetensors").about == {"build": "os:system"}
     content = Path("m.safetensors").read_bytes()
@@ -47,14 +47,14 @@ def safetensors() -> None:
 
 
 def npz() -> None:
-    """An object in an array is not unpickled."""
+    """Objects in arrays are not unpickled."""
     np.savez("x.npz", x=np.array([Opens()], dtype=object))
     with pytest.raises(FileFormatError):
         bb.io.load_npz("x.npz")
 
 
 def weights() -> None:
-    """A pickle's functions are not called, no shard lies outside the folder, and the model stays as it is."""
+    """Functions in a pickle are not called, shards outside the folder are not read, and the model is unchanged."""
     model = nn.Linear(2, 2)
     before = model.weight
     Path("x.pt").write_bytes(pickle.dumps({"weight": Opens()}))
@@ -69,7 +69,7 @@ def weights() -> None:
 
 
 def onnx_models() -> None:
-    """No data are read outside of the folder, and no tensor is larger than the limits say, in any node."""
+    """No data outside the folder are read, and no tensor of any node exceeds the limits."""
     pytest.importorskip("onnx")
     from onnx import TensorProto, parser
 
@@ -93,7 +93,7 @@ def onnx_models() -> None:
 
 
 def models_of_runs() -> None:
-    """What a model file names is not imported."""
+    """Names in a model file are not imported."""
     bb.io.save_model("m.safetensors", {}, about={"config": {"model": {"build": "os:mkdir", "path": "proof"}}})
     assert cli.main(["evaluate", "m.safetensors"]) == 2
     bb.io.save_model("m.safetensors", {}, about={"config": {}, "backend": "array_api_strict"})
@@ -101,7 +101,7 @@ def models_of_runs() -> None:
 
 
 def configurations() -> None:
-    """They are programs, which --check does not run; what no configuration needs is refused."""
+    """Configurations are programs, which --check does not run; functions that none needs are refused."""
     Path("strange.py").write_text("open('ran', 'w').close()\ndef f(): return 1\n")
     text = '[model]\nbuild = "{}"\n[data]\nbuild = "strange:f"\n[loss]\nfunction = "strange:f"\n'
     Path("run.toml").write_text(text.format("strange:f"))
@@ -118,7 +118,7 @@ def configurations() -> None:
 
 
 def run_with(*files: str) -> Path:
-    """A run folder beside a file of the user's, with links to it."""
+    """A run folder with links to a file of the user."""
     folder = Path("runs/a")
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n')
@@ -129,7 +129,7 @@ def run_with(*files: str) -> Path:
 
 
 def looking_at_runs() -> None:
-    """Nothing is written through links, and none are followed."""
+    """Links are not followed, and nothing is written through them."""
     folder = run_with("lock", "report.html")
     (folder.parent / "all").symlink_to("/")
     assert len(find_runs(["runs"])) == 1
@@ -138,7 +138,7 @@ def looking_at_runs() -> None:
 
 
 def keeping_runs() -> None:
-    """Files of others stay, and a folder with links is refused."""
+    """Other files are kept, and a folder with links is refused."""
     folder = run_with("metrics.csv")
     with pytest.raises(RunFolderError):
         RunFolder(folder).open(overwrite=True)
@@ -154,7 +154,7 @@ def keeping_runs() -> None:
 
 
 def expressions() -> None:
-    """Only what is written like one is one."""
+    """Any other text is refused."""
     for text in ("os.system('x')", "(" * 5000, "autodiff(" * 200 + "numpy" + ")" * 200, "numpy" * 1000, "numpy\x1b"):
         with pytest.raises(SpecError):
             bb.load_backend(text)
@@ -171,7 +171,7 @@ ROWS: dict[str, Callable[[], None]] = {
     "run folders, by `backburn train`": keeping_runs,
     "expressions of backends": expressions,
 }
-#: Rows of other readers, and the tests that try each of them.
+#: Rows tested elsewhere, and where.
 ELSEWHERE = {
     "folders of adapters, of models, of tokenizers": "tests/io/test_foreign.py",
     "`.csv`, `.tsv`, `.gz` of them, `.parquet`, images, texts": "tests/data/test_foreign_data.py",
@@ -179,7 +179,7 @@ ELSEWHERE = {
 
 
 def rows() -> list[str]:
-    """The first cells of the table, those of one name with the beginning of the second."""
+    """The first cells of the table; duplicate names have the beginning of the second cell appended."""
     cells = [re.findall(r"(?<=\| ).*?(?= \|)", line) for line in TEXT.splitlines() if line.startswith("| ")][1:]
     names = [name for name, *_ in cells]
     readers = [reader.partition(",")[0] for _, reader, *_ in cells]
@@ -189,7 +189,7 @@ def rows() -> list[str]:
 
 
 def test_each_row_has_a_test() -> None:
-    """A new row needs one, and a row that goes takes its test along."""
+    """Adding or removing a row requires adding or removing its test."""
     names = rows()
     assert [name for name in names if name not in ELSEWHERE] == list(ROWS)
     root = Path(__file__).parents[2]
@@ -197,8 +197,8 @@ def test_each_row_has_a_test() -> None:
 
 
 @pytest.mark.parametrize("name", list(ROWS))
-def test_what_a_row_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an attacker would try it; nothing leaves a proof."""
+def test_claims_of_the_table(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attacks leave no folder ``proof``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     ROWS[name]()
@@ -206,26 +206,26 @@ def test_what_a_row_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "proof").exists()
 
 
-def test_names_are_shown_without_what_a_terminal_obeys() -> None:
-    """In every message of an error of ours, and in what a model says."""
+def test_terminal_control_characters_are_removed() -> None:
+    """From all error messages of backburn, and from the output of models."""
     assert "Terminal control characters are removed from names" in " ".join(TEXT.split())
     assert str(FileFormatError("a\x1b[2J")).isprintable()
     assert inert("a\x1b[2J\u200d\n").replace("\u200d", "") == "a\\x1b[2J\n"
 
 
 def test_python_is_started_without_the_current_folder() -> None:
-    """By every place in the sources that starts it, and none that the text does not have."""
+    """At every place in the sources that starts it."""
     assert "with `-P`" in TEXT
     assert command_of(["info"], {"info"})[1] == "-P"
     root = Path(bb.__file__).parent
     for path in root.rglob("*.py"):
         for call in re.findall(r"\[sys\.executable, .*", path.read_text(encoding="utf-8")):
-            is_safe = '"-P", "-m"' in call or '"-I", ' in call  # which leaves the current folder out, too
+            is_safe = '"-P", "-m"' in call or '"-I", ' in call  # also excludes the current folder
             assert is_safe or call.startswith("[sys.executable, *words[1:]]"), (path, call)
 
 
-def test_what_is_no_boundary() -> None:
-    """Each exception is true: pickles run code, also those of MPI, and programs are run as they are."""
+def test_exceptions_are_listed() -> None:
+    """The listed exceptions; pickles between MPI processes are one."""
     points = re.findall(r"(?m)^- \*\*(.*?)\*\*", TEXT.partition("## Not a boundary")[2])
     assert points[:5] == [
         "Pickles run code.",
@@ -240,8 +240,8 @@ def test_what_is_no_boundary() -> None:
     assert any("pickle" in path.read_text(encoding="utf-8") for path in sources.glob("*.py"))
 
 
-def test_programs_of_ones_own_are_run_as_they_are(tmp_path: Path) -> None:
-    """With the modules beside them."""
+def test_user_programs_run_normally(tmp_path: Path) -> None:
+    """They can import the modules beside them."""
     (tmp_path / "beside.py").write_text("print('found')")
     (tmp_path / "program.py").write_text("import beside")
     done = subprocess.run(

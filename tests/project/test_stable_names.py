@@ -1,7 +1,7 @@
-"""Stable names: what programs, configuration files and other packages refer to, written out here.
+"""Stable names that programs, configuration files and other packages use, listed explicitly.
 
-A failing test means that a name is gone or new. A name that is gone breaks somebody's program: bring it back. A new one
-is added to the list, and is a promise from then on.
+A failing test means that a name was removed or added. Removing a name breaks programs: restore it. Add a new name to
+the list; it must then remain.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_the_grammar_of_specs(spec: str, names: list[str], device: int | None, o
 
 
 @pytest.mark.parametrize("spec", ["numpy", "null", "autodiff(numpy)", "forward(numpy)", "capture(numpy, join=false)"])
-def test_a_backend_has_the_spec_by_which_it_is_loaded(spec: str) -> None:
+def test_a_backend_has_the_spec_that_loads_it(spec: str) -> None:
     assert bb.load_backend(spec).spec == spec
 
 
@@ -127,7 +127,7 @@ KEYS = {
     "distributed.threads", "distributed.timeout", "distributed.check",
 }  # fmt: skip
 
-#: The arguments of the digits' functions, which configurations without functions of their own have as keys.
+#: The arguments of the digits' functions: the keys of configurations without user functions.
 DIGITS = {
     "data": {"name", "validation", "distort", "batch_size", "seed"},
     "model": {"hidden", "activation", "dropout"},
@@ -136,7 +136,7 @@ DIGITS = {
 
 
 def keys_of(section: Any, prefix: str = "") -> set[str]:
-    """The dotted keys of a section of the configuration, and of the sections in it."""
+    """The dotted keys of a section of the configuration, including subsections."""
     found: set[str] = set()
     for name, field in section.model_fields.items():
         kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if hasattr(kind, "model_fields")]
@@ -169,7 +169,7 @@ def test_the_variables_of_the_environment() -> None:
 
 TAPES = {"AnyGradOp", "GradGraph", "GradOp", "GradientTape", "Record"}
 CLOSURES = {"Cell", "Gradient", "Gradients", "GradientTape"}
-#: Public members of the classes, which are the same on primitives and on tensors.
+#: Public members of the classes, the same for primitives and tensors.
 MEMBERS = {
     "GradientTape": {"alloc", "backward", "input", "num_tensors", "record", "reset", "shape", "value"},
     "GradGraph": {
@@ -187,7 +187,7 @@ MEMBERS = {
     "closures.Gradient": {"dtype", "shape", "value"},
     "closures.Cell": {"add", "addmul", "dtype", "set", "shape", "value"},
 }  # fmt: skip
-#: The recording methods that are written out; every differentiable operation has one beside them.
+#: The recording methods that are written by hand; every differentiable operation has one, too.
 RECORDED = {
     "record_add", "record_mul", "record_matmul", "record_silu", "record_layer_norm", "record_ssm_scan",
 }  # fmt: skip
@@ -201,7 +201,7 @@ BOTH = pytest.mark.parametrize("package", ["backburn.tape", "backburn.autodiff.t
 
 
 def public(names: Any) -> set[str]:
-    """The names without a leading underscore, and without the recording methods."""
+    """The names without a leading underscore, except the recording methods."""
     return {n for n in names if not n.startswith(("_", "record_"))}
 
 

@@ -1,8 +1,8 @@
-"""Names, order and defaults of arguments are PyTorch's, but for a table of exceptions.
+"""Names, order and defaults of arguments are PyTorch's, except for a table of exceptions.
 
-``torch_signatures.json`` holds PyTorch's, written by ``tools/freeze_torch_signatures.py``. Parameters in PyTorch's
-order may be passed by position. One that comes in PyTorch after a parameter which does not exist here is keyword-only,
-as is one that PyTorch does not have: no call by position means something else here.
+``torch_signatures.json`` holds PyTorch's signatures, written by ``tools/freeze_torch_signatures.py``. Parameters in
+PyTorch's order may be positional. Those after a parameter that backburn lacks, and those that PyTorch lacks, are
+keyword-only: no positional call means something else here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FROZEN: dict[str, dict[str, list[Any]]] = json.loads((HERE.parent / "torch_signa
 PAGE = (HERE.parents[2] / "docs" / "coming-from-pytorch.md").read_text()
 SILENT = PAGE.partition("## Same name, different result")[2]
 
-#: Parameters of PyTorch that no function here has, and why.
+#: PyTorch's parameters that no function of backburn has, and why.
 NOWHERE = {
     "device": "a backend is chosen by bb.use_backend, or with to",
     "dtype": "a dtype is chosen by bb.use_dtype, or with astype",
@@ -40,7 +40,7 @@ NOWHERE = {
     "_stacklevel": "internal there",
     "error_if_nonfinite": "the norm is returned: norm.isfinite()",
 }
-#: Parameters with another name in every function, and why.
+#: Parameters that are renamed in every function.
 RENAMED = {
     "input": "x",  # operands have the Array API's names: x, or x1 and x2
     "input1": "x1",
@@ -52,7 +52,7 @@ RENAMED = {
 
 
 class Pair(NamedTuple):
-    """A function or class here, the group and the name of its counterpart."""
+    """A function or class, and the group and name of its counterpart in PyTorch."""
 
     ours: Any
     group: str
@@ -61,7 +61,7 @@ class Pair(NamedTuple):
 
 
 def _same(module: Any, group: str, suffix: str = "", **renamed: str) -> dict[str, Pair]:
-    """The functions of a module that have a counterpart of the same name."""
+    """The functions of a module with a counterpart of the same name."""
     names = [n for n in module.__all__ if f"{n}{suffix}" in FROZEN[group] and n != "Optimizer"]
     place = module.__name__.removeprefix("backburn.")
     return {f"{place}.{n}": Pair(getattr(module, n), group, f"{n}{suffix}", renamed) for n in names}
@@ -106,7 +106,7 @@ LAYERS: dict[str, Pair] = _same(bb.nn, "nn")
 
 
 class Reason(NamedTuple):
-    """Why a signature differs; where a call runs in both with other results, a line of the page of differences."""
+    """Why a signature differs, and for calls with different results in both, a line of the page of differences."""
 
     reason: str
     silent: str = ""
@@ -235,7 +235,7 @@ OF_LAYERS: dict[str, dict[str, Reason]] = {
 
 
 class Parameter(NamedTuple):
-    """A parameter: its name, its default (``required`` without), whether a position names it."""
+    """A parameter: its name, its default or ``required``, and whether it is positional."""
 
     name: str
     default: Any
@@ -246,7 +246,7 @@ REQUIRED = "required"
 
 
 def ours_of(pair: Pair) -> list[Parameter]:
-    """The parameters here."""
+    """The parameters in backburn."""
     found = []
     for p in inspect.signature(pair.ours).parameters.values():
         if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
@@ -256,14 +256,14 @@ def ours_of(pair: Pair) -> list[Parameter]:
 
 
 def theirs_of(pair: Pair) -> list[Parameter]:
-    """The parameters there, with the names of here."""
+    """The parameters in PyTorch, with backburn's names."""
     found, positional = [], True
     for entry in FROZEN[pair.group][pair.theirs]:
         if entry == "*":
             positional = False
             continue
         name, default = (entry, REQUIRED) if isinstance(entry, str) else entry
-        if pair.group == "optim" and name == "params":  # a step is given the model
+        if pair.group == "optim" and name == "params":  # here an argument of step
             continue
         default = tuple(default) if isinstance(default, list) else default
         found.append(Parameter(pair.renamed.get(name, RENAMED.get(name, name)), default, positional))
@@ -271,7 +271,7 @@ def theirs_of(pair: Pair) -> list[Parameter]:
 
 
 def differences(pair: Pair) -> set[str]:
-    """Return the differences from PyTorch's signature, in the words of the table of exceptions."""
+    """The differences from PyTorch's signature, as written in the table of exceptions."""
     ours, theirs = ours_of(pair), theirs_of(pair)
     by_name = {p.name: p for p in ours}
     has_options = "options" in inspect.signature(pair.ours).parameters  # a dtype, a backend, a generator
@@ -292,7 +292,7 @@ def differences(pair: Pair) -> set[str]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_arguments_of_functions_and_optimizers_are_those_of_pytorch(name: str) -> None:
+def test_functions_and_optimizers_have_the_arguments_of_pytorch(name: str) -> None:
     expected = EXCEPTIONS.get(name, {})
     assert differences(FUNCTIONS[name]) == expected.keys()
     for reason in expected.values():
@@ -300,24 +300,24 @@ def test_arguments_of_functions_and_optimizers_are_those_of_pytorch(name: str) -
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_arguments_of_layers_are_those_of_pytorch(name: str) -> None:
+def test_layers_have_the_arguments_of_pytorch(name: str) -> None:
     expected = OF_LAYERS.get(name, {})
     assert differences(LAYERS[name]) == expected.keys()
     for reason in expected.values():
         assert reason.silent in SILENT
 
 
-def test_the_tables_name_what_is_compared() -> None:
+def test_the_tables_contain_only_compared_names() -> None:
     pairs = [*FUNCTIONS.values(), *LAYERS.values()]
     assert EXCEPTIONS.keys() <= FUNCTIONS.keys()
     assert OF_LAYERS.keys() <= LAYERS.keys()
     theirs = {e if isinstance(e, str) else e[0] for pair in pairs for e in FROZEN[pair.group][pair.theirs]}
     assert set(NOWHERE) | set(RENAMED) <= theirs
-    ours = {p.name for pair in pairs if pair.ours is not bb.one_hot for p in ours_of(pair)}  # which takes a dtype
+    ours = {p.name for pair in pairs if pair.ours is not bb.one_hot for p in ours_of(pair)}  # has a dtype
     assert not ours & (set(NOWHERE) | set(RENAMED))
 
 
-def test_a_difference_of_each_kind_is_found() -> None:
+def test_differences_of_each_kind_are_detected() -> None:
     def linear(x: Any, bias: Any = 0, weight: Any = None, *, more: int = 1) -> None: ...
 
     found = differences(Pair(linear, "functional", "linear"))

@@ -1,4 +1,4 @@
-"""The comparison of two wheels' kernels, on wheels of the libraries that are compiled here."""
+"""The comparison of the kernels of two wheels, here with locally compiled libraries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CC = shutil.which("cc")
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The tool, with this machine's compiler for both wheels."""
+    """The tool, with the local compiler for both wheels."""
     monkeypatch.syspath_prepend(TOOLS)
     module = importlib.import_module("try_kernels")
 
@@ -41,12 +41,12 @@ def wheel(path: Path, libraries: dict[str, Path]) -> str:
     return str(path)
 
 
-@pytest.mark.skipif(CC is None or len(USABLE) < 2, reason="no C compiler, or kernels of a single instruction set")
+@pytest.mark.skipif(CC is None or len(USABLE) < 2, reason="needs a C compiler and two instruction sets")
 @pytest.mark.parametrize("same", [True, False])
-def test_kernels_that_compute_other_bits_are_named(
+def test_kernels_with_different_results_are_named(
     same: bool, tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The lowest instruction set cannot fuse a product and a sum, and the best does."""
+    """The lowest instruction set has no fused multiply-add, the best has."""
     lowest, best, found = USABLE[0], USABLE[-1], build.libraries()
     processor = {"processor": found["processor"]}
     ours = wheel(tmp_path / "ours.whl", {**processor, lowest: found[lowest]})

@@ -1,4 +1,4 @@
-"""The contract's types are real: two checkers accept what is right and refuse each misuse, line by line."""
+"""The contract's types: two checkers accept correct code and refuse each misuse, line by line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .typed import kinds
 
 HERE = Path(__file__).parent / "typed"
 ROOT = HERE.parents[2]
-# Pyright takes the `python` of the path unless told otherwise. What it does not find is Unknown, and so is never wrong.
+# Pyright uses the `python` of the path by default; packages that it does not find would be Unknown and never wrong.
 CHECKERS = {
     "mypy": [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml")],
     "pyright": [sys.executable, "-m", "pyright", "--project", str(ROOT), "--pythonpath", sys.executable],
@@ -38,28 +38,28 @@ def refused(checker: str, *files: str) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
-def test_checkers_accept_what_is_right_and_refuse_each_misuse(checker: str) -> None:
+def test_checkers_accept_correct_code_and_refuse_each_misuse(checker: str) -> None:
     lines = (HERE / "misuse.py").read_text().splitlines()
     expected = {("misuse.py", n) for n, line in enumerate(lines, 1) if line.endswith("# error")}
     assert len(expected) >= 100
     got = refused(checker, "correct.py", "kinds.py", "misuse.py")
-    assert got - expected == set(), "refused, and right"
-    assert expected - got == set(), "misused, and accepted"
+    assert got - expected == set(), "refused, but correct"
+    assert expected - got == set(), "accepted, but wrong"
 
 
 @pytest.mark.parametrize("package", ["src/backburn", *(f"backends/backburn_{b}" for b in ("cupy", "null", "numpy"))])
-def test_checkers_read_the_types_of_an_installed_package(package: str) -> None:
-    """A program's ``from backburn_numpy import NumpyBackend`` is an error under mypy without the marker."""
+def test_packages_have_the_marker_of_typed_packages(package: str) -> None:
+    """Without it, ``from backburn_numpy import NumpyBackend`` is an error under mypy."""
     assert (ROOT / package / "py.typed").is_file()
 
 
-# ---- what checkers are told is so ----
+# ---- declared types are the run-time types ----
 
 WALKED = [f for _, f in inspect.getmembers(kinds, inspect.isfunction) if f.__module__ == kinds.__name__]
 
 
 def is_of(value: object, declared: Any) -> bool:
-    """Whether a value is of a declared type: a class, or a tuple of types."""
+    """Whether a value has a declared type: a class, or a tuple of types."""
     if get_origin(declared) is not tuple:
         return isinstance(value, declared)
     assert isinstance(value, tuple)
@@ -71,7 +71,7 @@ def is_of(value: object, declared: Any) -> bool:
 
 @pytest.mark.parametrize("spec", ["numpy", "autodiff(numpy)", "autodiff(numpy(quantized=propagate))"])
 @pytest.mark.parametrize("function", WALKED, ids=lambda f: f.__name__)
-def test_what_checkers_accept_is_so(function: Any, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_declared_types_are_the_run_time_types(function: Any, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = bb.asarray([[1.0, 2.0], [3.0, 4.0]], dtype="float32", backend=spec)
     i = bb.asarray([[0, 1], [1, 0]], backend=spec)
     operands = {"x": x, "i": i, "b": i == 1, "q": x.quantize(), "t": x, "z": x * 1j, "number": 2, "truth": True}
@@ -87,8 +87,8 @@ def test_what_checkers_accept_is_so(function: Any, spec: str, monkeypatch: pytes
     assert checked
 
 
-def test_a_float_that_is_an_int_keeps_integers() -> None:
-    """Why an int tensor and a ``float`` are a ``Tensor`` to checkers."""
+def test_an_int_annotated_as_float_keeps_integers() -> None:
+    """This is why checkers see a ``Tensor`` for an int tensor and a ``float``."""
     number: float = 2
     assert type(bb.asarray([1]) * number) is bb.IntTensor
     assert type(bb.asarray([1]) * 2.0) is bb.FloatTensor

@@ -87,7 +87,7 @@ class MyQuantized(MyFloat): ...
 
 
 class MyBackend(Backend[MyFloat, MyInt, MyBool, MyQuantized]):
-    """A third party's."""
+    """A third-party backend."""
 
     @property
     def spec(self) -> str:

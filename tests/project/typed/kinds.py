@@ -1,4 +1,4 @@
-"""The types of tensors of each kind: checkers accept each line, and a test runs each and compares."""
+"""The types of tensors of each kind: checkers accept each line, and a test compares each with the run-time type."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def bools(x: FloatTensor, i: IntTensor, b: BoolTensor, t: Tensor, truth: bool) -
 
 
 def quantized(x: FloatTensor, i: IntTensor, q: QuantizedTensor) -> None:
-    """Float tensors where these are numbers; quantized ones on a backend that quantizes results again."""
+    """Results are float tensors, or quantized on a backend that quantizes them again."""
     assert_type(q + x, FloatTensor)
     assert_type(q @ x, FloatTensor)
     assert_type(q**x, FloatTensor)
@@ -242,7 +242,7 @@ def kept_of_quantized(q: QuantizedTensor, i: IntTensor) -> None:
 
 
 class Block(bb.nn.Module):
-    """A user's module, which says what it computes in ``forward`` and nowhere else."""
+    """A user's module with only ``forward``."""
 
     def __init__(self) -> None:
         self.first = bb.nn.Linear(2, 2)
