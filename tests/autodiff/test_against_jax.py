@@ -274,7 +274,7 @@ def test_derivatives_agree_with_jax(name: str) -> None:
     close(hessian(scalar)(flat).numpy(), second, "Hessian")
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 100
 
 

@@ -129,7 +129,7 @@ def test_transfer_to_a_backend_with_more_levels() -> None:
     np.testing.assert_allclose(x.grad(moved.inner().sum().backward()).numpy(), 1.0)
 
 
-def test_what_is_not_recorded() -> None:
+def test_transfers_that_are_not_recorded() -> None:
     """Transfers inside ``no_grad`` and of ints are not recorded; an untracked tensor moves to a plain backend."""
     x = values()
     with bb.no_grad():

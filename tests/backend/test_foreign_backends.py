@@ -159,7 +159,7 @@ def test_an_index_out_of_range_raises(base: Any) -> None:
 
 @each_backend
 def test_shapes_that_the_rule_refuses_raise(base: Any) -> None:
-    """Required operations refuse operands with an axis longer, or with one more axis, if the shape rule does."""
+    """Required operations refuse operands with a longer or an additional axis, if the shape rule does."""
     accepted = []
     required = [n for n, o in OPERATIONS.items() if o.required and o.shape is not None and n in SAMPLES]
     for name, sample in ((n, s) for n in required for s in SAMPLES[n].cases[: 1 if base.spec in FEW else None]):

@@ -41,7 +41,7 @@ def test_initial_values_depend_on_the_inputs(torch: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [nn.Linear, nn.LSTMCell, nn.GRUCell, nn.RNNCell])
-def test_first_values_of_layers(torch: Any, make: Any) -> None:
+def test_initial_values_of_layers(torch: Any, make: Any) -> None:
     """Uniform within PyTorch's bounds, from the inputs of a linear layer or the state size of a cell."""
     bound = (300 if make is nn.Linear else 20) ** -0.5
     theirs = getattr(torch.nn, make.__name__)(300, 20)

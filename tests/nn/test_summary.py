@@ -100,7 +100,7 @@ def test_an_embedding_multiplies_nothing_and_a_tied_head_has_no_parameters() -> 
     assert "shared" in str(found).splitlines()[-2]
 
 
-def test_quantized_layers_have_their_bytes() -> None:
+def test_the_size_of_quantized_layers() -> None:
     scheme = "qint4_symmetric_block32_float16"
     model = nn.Sequential(nn.Conv2d(32, 64, 1), nn.Flatten(), nn.Linear(64, 10)).freeze("2")
     quantized = nn.quantize_model(model, scheme)

@@ -266,7 +266,7 @@ def test_dropout_of_channels() -> None:
         nn.Dropout3d(2.0)
 
 
-def test_every_layer_that_both_have_is_here(torch: Any) -> None:
+def test_every_layer_shared_with_torch_has_a_case(torch: Any) -> None:
     """Every module name that torch and we share has a case, apart from containers."""
     both = {
         name

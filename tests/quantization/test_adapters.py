@@ -51,7 +51,7 @@ def test_patterns() -> None:
         quantize_model(model(), "float32")
 
 
-def test_states_of_the_other_kind_are_told_what_to_do() -> None:
+def test_loading_float_states_into_quantized_models_has_a_hint() -> None:
     m = model()
     q = quantize_model(m)
     with pytest.raises(DTypeError, match=r"0.weight is qint8.* there and float32 here: quantize_like\(model, state\)"):
@@ -60,11 +60,11 @@ def test_states_of_the_other_kind_are_told_what_to_do() -> None:
         q.load_state_dict(m.state_dict())
 
 
-def test_adapters_alone_are_trained() -> None:
+def test_only_adapters_are_trained() -> None:
     q = quantize_model(model(), "qint4_symmetric_block4_float16")
     adapted = add_adapters(q, rank=2)
     assert [type(layer) for layer in adapted] == [LoRALinear, ReLU, LoRALinear]
-    np.testing.assert_array_equal(adapted(X).numpy(), q(X).numpy())  # `up` begins with zeros
+    np.testing.assert_array_equal(adapted(X).numpy(), q(X).numpy())  # lora_B begins with zeros
     frozen = {name: x.numpy() for name, x in adapted.state_dict().items() if "base" in name}
     target = bb.asarray(np.random.default_rng(1).standard_normal((16, 3)).astype(np.float32))
     optimizer, losses = Adam(0.02), []

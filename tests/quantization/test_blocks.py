@@ -1,4 +1,4 @@
-"""Blocks over several axes: their names, steps that belong to one box of values each, moves, products and gradients."""
+"""Blocks over several axes: names, one step per block, moves, products and gradients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ K: Any = load_backend("numpy")
 
 
 def with_bodies(*names: str) -> Any:
-    """NumPy with operations that the contract writes."""
+    """NumPy's backend with the contract's default bodies for these operations."""
     return object.__new__(type("Bare", (NumpyBackend,), {name: OPERATIONS[name].body for name in names}))
 
 
@@ -72,18 +72,18 @@ def test_one_scheme_has_one_name() -> None:
 
 
 @pytest.mark.parametrize("block", [(), (0, 2), (2, 0), (-1, 3), (2, 1.5), (2, True), ("2", 2), ((2, 2), 2), "2x2"])
-def test_blocks_that_do_not_exist(block: Any) -> None:
+def test_invalid_blocks_are_refused(block: Any) -> None:
     with pytest.raises(DTypeError, match="scheme"):
         QuantizedDType(granularity="block", block=block)
 
 
 @pytest.mark.parametrize("part", ["block2x", "blockx2", "block2x0", "block-1x2", "block2xx2", "channel0x1", "tensor2x"])
-def test_names_that_do_not_parse(part: str) -> None:
+def test_invalid_names_are_refused(part: str) -> None:
     with pytest.raises(DTypeError, match=f"qint8_symmetric_{part}_float32 is not a (dtype|scheme)"):
         as_dtype(f"qint8_symmetric_{part}_float32")
 
 
-def test_a_tensor_has_the_axes_of_its_blocks() -> None:
+def test_blocks_need_as_many_axes_in_the_tensor() -> None:
     x, name = bb.asarray(values(6)), "qint8_symmetric_block2x3_float32"
     for function in (bb.quantize, bb.fake_quantize):
         with pytest.raises(ShapeError, match=rf"{name} does not fit the shape \[6\]: its blocks lie along the last 2"):
@@ -101,7 +101,7 @@ def test_a_tensor_has_the_axes_of_its_blocks() -> None:
 @pytest.mark.parametrize("k", [K, BARE], ids=["numpy", "plain"])
 @settings(max_examples=100)
 @given(given=boxes())
-def test_each_block_is_quantized_as_if_it_were_alone(k: Any, given: Any) -> None:
+def test_each_block_is_quantized_separately(k: Any, given: Any) -> None:
     shape, scheme = given
     x, lengths = values(*shape), quantized.block_shape(scheme, len(shape))
     q, alone = k.quantize(x, scheme), scheme.for_tensor()
@@ -123,7 +123,7 @@ def test_bytes_and_error() -> None:
     assert "qint4_symmetric_block16x32_float16" in repr(q)
 
 
-def test_the_error_of_blocks_longer_than_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_is_computed_for_blocks_longer_than_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantized_products, "BLOCK", 12)
     x = bb.asarray(values(11, 5))
     for name in ("block5x2", "block2x9", "block3x1", "block100x100"):
@@ -133,7 +133,7 @@ def test_the_error_of_blocks_longer_than_a_part(monkeypatch: pytest.MonkeyPatch)
 
 @settings(max_examples=50)
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(1, 12), st.integers(1, 40))
-def test_parts_of_rows_divide_no_two_blocks(rows: int, columns: int, block: int, size: int) -> None:
+def test_parts_of_rows_do_not_split_blocks(rows: int, columns: int, block: int, size: int) -> None:
     scheme = QuantizedDType(granularity="block", block=(block, 2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantized_products, "BLOCK", size)
@@ -182,7 +182,7 @@ def test_slices_are_exact_or_refused(data: Any) -> None:
 
 @settings(max_examples=200)
 @given(st.data())
-def test_axes_of_length_1_come_and_go(data: Any) -> None:
+def test_axes_of_length_1_can_be_added_and_removed(data: Any) -> None:
     shape, scheme = data.draw(boxes(min_dims=1))
     without = [n for n in shape if n != 1]
     for _ in range(data.draw(st.integers(0, 3))):
@@ -190,7 +190,7 @@ def test_axes_of_length_1_come_and_go(data: Any) -> None:
     q = K.quantize(values(*shape), scheme)
     try:
         moved = K.reshape(q, tuple(without))
-    except ShapeError:  # every value would have a step of its own
+    except ShapeError:  # each value would have its own step
         used = [size for n, size in zip(shape, quantized.block_shape(scheme, len(shape)), strict=True) if n != 1]
         assert max(used) == 1
         return
@@ -225,7 +225,7 @@ def test_moves_of_tensors() -> None:
     ):  # fmt: skip
         with pytest.raises(ShapeError, match=r"qint4_affine_block4x6_float32.*dequantize it first"):
             refused()
-    np.testing.assert_array_equal(bb.roll(q, 1, axis=1).numpy(), np.roll(plain, 1, 1))  # of the floats
+    np.testing.assert_array_equal(bb.roll(q, 1, axis=1).numpy(), np.roll(plain, 1, 1))  # falls back to floats
 
 
 # ---- products, gradients and examples ----
@@ -233,7 +233,7 @@ def test_moves_of_tensors() -> None:
 
 @settings(max_examples=100)
 @given(st.data())
-def test_products_are_those_of_floats(data: Any) -> None:
+def test_products_equal_those_of_dequantized_operands(data: Any) -> None:
     k, size = data.draw(st.sampled_from([K, PLAIN])), data.draw(st.sampled_from([1, 7, 24, 1 << 17]))
     storage, mode = data.draw(st.sampled_from(STORAGES))
     shape = tuple(data.draw(st.integers(1, 12)) for _ in range(2))
@@ -252,7 +252,7 @@ def test_products_are_those_of_floats(data: Any) -> None:
 
 
 def test_large_products_with_blocks_of_rows() -> None:
-    """Products that a compiled kernel would take if blocks lay along one axis."""
+    """Products that would use a compiled kernel if blocks had one axis."""
     w, x = values(300, 320), values(4, 320)
     for storage in ("int8", "int4"):
         q = K.quantize(w, as_dtype(f"q{storage}_symmetric_block16x32_float32"))
@@ -267,7 +267,7 @@ def test_gradients_pass_rounding_within_a_range() -> None:
     np.testing.assert_array_equal(np.asarray(x.grad(y.sum().backward())), inside)
 
 
-def test_examples_have_blocks_of_their_own() -> None:
+def test_vmap_quantizes_each_example_in_its_own_blocks() -> None:
     x, name = bb.asarray(values(3, 5, 7)), "qint4_affine_block2x3_float32"
     mapped = bb.vmap(lambda m: bb.fake_quantize(m, dtype=name))(x)
     np.testing.assert_array_equal(mapped.numpy(), x.quantize(dtype=name).numpy())

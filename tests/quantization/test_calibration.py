@@ -117,7 +117,7 @@ def test_mse_is_the_best_candidate() -> None:
         assert all(wrong(float(chosen)) <= wrong(f) * 1.0001 for f in np.linspace(1, 0.2, 20))
 
 
-def test_an_even_sample_is_kept() -> None:
+def test_percentile_keeps_a_representative_sample() -> None:
     observer = Percentile(keep=1000, percent=90)
     for start in range(10):
         observer.observe(bb.arange(start * 1000, (start + 1) * 1000, dtype=bb.float32))
@@ -128,11 +128,11 @@ def test_an_even_sample_is_kept() -> None:
     assert abs(low - 1000) < 150
     assert abs(high - 9000) < 150
     columns = np.asarray(spread_out(bb.arange(64, dtype=bb.float32).reshape(1, 64), 8))[0]
-    assert len(set(columns % 8)) > 4  # no stride that meets one feature only
+    assert len(set(columns % 8)) > 4  # not a stride that hits only one feature
 
 
 @pytest.mark.parametrize("observer", [MinMax(), MovingAverage(), Percentile(), MSE(), AbsMean()])
-def test_what_observers_refuse(observer: Any) -> None:
+def test_observers_refuse_invalid_values(observer: Any) -> None:
     name = type(observer).__name__
     with pytest.raises(ArgumentError, match=f"{name}.range: nothing was observed"):
         observer.range(scheme("qint8_symmetric_tensor_float32"))
@@ -152,14 +152,14 @@ def test_what_observers_refuse(observer: Any) -> None:
 @pytest.mark.parametrize(
     "bad", [lambda: MovingAverage(momentum=1.0), lambda: Percentile(percent=50), lambda: MSE(least=0)]
 )
-def test_options_that_make_no_sense(bad: Any) -> None:
+def test_invalid_options_of_observers(bad: Any) -> None:
     with pytest.raises(ArgumentError):
         bad()
 
 
 @pytest.mark.parametrize("observer", [MinMax(), Percentile(percent=99.0), MSE(candidates=5), AbsMean()])
 @pytest.mark.parametrize("part", ["tensor", "channel0", "channel1", "block5", "block64", "block4x5", "block64x64"])
-def test_weight_ranges_fit_their_steps(observer: Any, part: str) -> None:
+def test_weight_ranges_have_the_shape_of_the_steps(observer: Any, part: str) -> None:
     x = tensor(6, 13)
     chosen = scheme(f"qint4_affine_{part}_float16")
     low, high = observer.weight_range(x, chosen)
@@ -170,8 +170,8 @@ def test_weight_ranges_fit_their_steps(observer: Any, part: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["tensor", "channel0", "block4", "block5"])
-def test_weights_of_three_values_are_those_of_the_paper(part: str) -> None:
-    """``clip(round(w / mean(abs(w))), -1, 1)``, times that mean."""
+def test_ternary_weights_are_those_of_the_paper(part: str) -> None:
+    """``clip(round(w / mean(abs(w))), -1, 1) * mean(abs(w))``."""
     x = tensor(6, 20)
     chosen = scheme(f"qint2_symmetric_{part}_float32")
     q = x.quantize(dtype=chosen, **dict(zip(("low", "high"), AbsMean().weight_range(x, chosen), strict=True)))
@@ -184,7 +184,7 @@ def test_weights_of_three_values_are_those_of_the_paper(part: str) -> None:
     assert small.state_dict()["0.weight"].dtype is chosen
 
 
-def test_mse_weights_err_less() -> None:
+def test_mse_weights_have_a_smaller_error() -> None:
     m = model()
     for name in ("qint4_symmetric_channel0_float32", "qint4_symmetric_tensor_float32"):
         w = m[0].weight.detach()
@@ -207,13 +207,13 @@ def test_observing_changes_nothing() -> None:
     np.testing.assert_array_equal(ends(found["0"]), (x.min(), x.max()))
 
 
-def test_calibrating_evaluates() -> None:
+def test_calibration_uses_evaluation_mode() -> None:
     m = model().train()
     found = calibrate(m, BATCHES)
     assert m.training
     assert m[2].training
     hidden = np.concatenate([np.maximum(np.asarray(m[0](x).detach()), 0) for x in BATCHES])
-    np.testing.assert_allclose(ends(found["3"]), (0, hidden.max()), rtol=1e-5)  # Dropout did nothing
+    np.testing.assert_allclose(ends(found["3"]), (0, hidden.max()), rtol=1e-5)  # dropout was inactive
     assert calibrate(m, [(x,) for x in BATCHES])["0"].count == found["0"].count
     with pytest.raises(ArgumentError, match="no batch"):
         calibrate(m, [])
@@ -228,13 +228,13 @@ def test_quantized_activations(activations: str, static: bool) -> None:
     found = calibrate(m, BATCHES) if static else None
     q = quantize_model(m, "qint8_symmetric_channel0_float32", activations=activations, inputs=found)
     assert error(m, q) < 1e-3
-    # Integers are multiplied: the result is exactly that of the values that the integers stand for.
+    # Integers are multiplied: the result is exactly that of the dequantized values.
     x = BATCHES[0]
     layer = q[0]
     rounded = x.quantize(dtype=activations, low=layer.low, high=layer.high).numpy().astype(float)
     expected = rounded @ layer.weight.numpy().T.astype(float) + layer.bias.numpy()
     np.testing.assert_allclose(layer(x).numpy(), expected, rtol=1e-5, atol=1e-5)
-    # ... and where inputs are differentiated, a straight-through gradient passes.
+    # With tracked inputs, a straight-through gradient passes.
     leaf = x.require_grad()
     y = layer(leaf)
     np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-5, atol=1e-5)
@@ -249,7 +249,7 @@ def test_quantized_activations(activations: str, static: bool) -> None:
             quantize_model(m, activations=activations, inputs={p: o for p, o in (found or {}).items() if p != "5"})
 
 
-def test_a_static_range_belongs_to_all_values() -> None:
+def test_static_ranges_need_per_tensor_schemes() -> None:
     with pytest.raises(ArgumentError, match="block4"):
         QuantizedLinear(Linear(4, 4), activations="qint8_symmetric_block4_float32", inputs=calibrate(
             Sequential(Linear(4, 4)), [bb.ones((2, 4))])["0"])  # fmt: skip
@@ -282,7 +282,7 @@ def test_convolutions_and_attention() -> None:
 # ---- sensitivity ----
 
 
-def test_the_layer_that_costs_most_can_be_skipped() -> None:
+def test_the_most_sensitive_layer_can_be_skipped() -> None:
     m = model().eval()
     table = sensitivity(m, BATCHES, "qint4_symmetric_tensor_float32")
     costs = {layer.path: layer.cost for layer in table.layers}
@@ -332,7 +332,7 @@ def test_gptq_with_quantized_inputs() -> None:
 
 
 def test_gptq_is_the_algorithm_of_the_paper() -> None:
-    """Column by column, with the inverse of the Hessian of the remaining weights, as in equation 2 and 3."""
+    """Column by column, with the inverse Hessian of the remaining weights, as in equations 2 and 3."""
     w, x = RANDOM.standard_normal((5, 7)), RANDOM.standard_normal((40, 7))
     hessian = x.T @ x
     chosen = scheme("qint4_symmetric_channel0_float32")
@@ -347,8 +347,7 @@ def test_gptq_is_the_algorithm_of_the_paper() -> None:
     np.testing.assert_allclose(got.numpy(), rounded, atol=1e-10)
 
 
-def test_gptq_holds_what_it_chose() -> None:
-    """The weights that were chosen are stored exactly."""
+def test_gptq_stores_the_chosen_weights_exactly() -> None:
     m: Any = Sequential(Linear(16, 6))
     x = tensor(64, 16)
     wide = bb.asarray(np.asarray(x, np.float64))
@@ -370,7 +369,7 @@ def error_on(m: Any, q: Any, x: Any) -> float:
     return float(((y - z) ** 2).sum() / (y**2).sum())
 
 
-def test_what_gptq_refuses() -> None:
+def test_gptq_refuses_invalid_inputs() -> None:
     with pytest.raises(ArgumentError, match="no data reach the layer '0'"):
         gptq(model(), [], INT4)
     with pytest.raises(NumericalInstabilityError, match=r"3 inputs is not positive definite.*damping"):

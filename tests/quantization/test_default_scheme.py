@@ -1,4 +1,4 @@
-"""The quantized kind: rounding to int8 steps, its error, its shapes, and what it refuses."""
+"""The default scheme: rounding to int8 steps, its error, shapes, and refused values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def arrays(dtype: Any, largest: float) -> Any:
 
 
 def check(x: Any) -> None:
-    """Every value is at most half a step from its multiple of the step, computed without rounding."""
+    """Check, without rounding, that each value is at most half a step from its quantized value."""
     q = K.quantize(x)
     assert K.dtype(q) is qint8
     assert q.shape == x.shape
@@ -57,7 +57,7 @@ def test_the_error_is_at_most_half_a_step_in_float16(x: Any) -> None:
 
 
 @given(arrays(np.float32, 1.0), st.integers(-149, -120))
-def test_the_error_is_at_most_half_a_step_where_the_scale_is_denormal(x: Any, exponent: int) -> None:
+def test_the_error_is_at_most_half_a_step_for_denormal_scales(x: Any, exponent: int) -> None:
     check(np.ldexp(x, exponent))
 
 
@@ -70,7 +70,7 @@ def test_values_below_every_scale_become_zeros(x: Any, exponent: int) -> None:
 
 @pytest.mark.parametrize("multiple", [64, 127, 128, 180, 190, 191, 254, 317, 318])
 def test_a_denormal_scale_reaches_the_largest_value(multiple: int) -> None:
-    """`multiple / 127` denormal steps are rounded to whole ones: down, they would leave the largest value out."""
+    """The step `multiple / 127` is rounded to a whole denormal: rounding down would exclude the largest value."""
     least = np.float32(1e-45)
     check(np.array([multiple, 1, -multiple], np.float32) * least)
 
@@ -81,7 +81,7 @@ def test_zeros_are_exact(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(K.to_numpy(K.quantize(np.zeros(shape))), np.zeros(shape, np.float32), strict=True)
 
 
-def test_more_than_one_block_and_layouts() -> None:
+def test_large_arrays_and_layouts() -> None:
     x = np.random.default_rng(0).standard_normal((3, 20_000)).astype(np.float32)
     check(x)
     q = K.quantize(x)
@@ -91,24 +91,24 @@ def test_more_than_one_block_and_layouts() -> None:
             np.testing.assert_array_equal(K.quantize(other).values, layout)
 
 
-def test_the_largest_value_is_kept_and_halves_go_to_the_even_step() -> None:
+def test_the_largest_value_is_exact_and_halves_round_to_even() -> None:
     q = K.quantize(np.array([127.0, -127.0, 0.5, 1.5, -0.5, 2.4]))
     assert float(q.scale) == 1.0
     assert q.values.tolist() == [127, -127, 0, 2, 0, 2]
 
 
-def test_one_byte_for_each_value_and_four_for_all() -> None:
+def test_one_byte_per_value_and_four_for_the_scale() -> None:
     assert K.quantize(np.ones((100, 10))).nbytes == 1004
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_values_without_a_place_on_the_scale_are_refused(bad: float) -> None:
+def test_nonfinite_values_are_refused(bad: float) -> None:
     for x in (np.array(bad), np.array([1.0, bad, 2.0], np.float32), np.array([[np.nan, bad]])):
         with pytest.raises(NumericalInstabilityError, match="must be finite"):
             K.quantize(x)
 
 
-def test_values_beyond_every_float32_scale_are_refused() -> None:
+def test_values_too_large_for_a_float32_scale_are_refused() -> None:
     check(np.array([4e40]))
     with pytest.raises(NumericalInstabilityError, match=r"5e\+40"):
         K.quantize(np.array([5e40]))
@@ -125,7 +125,7 @@ def test_dequantize_gives_the_dtype_asked_for(dtype: Any) -> None:
     assert zero.shape == ()
 
 
-def test_dequantize_is_float32_unless_told() -> None:
+def test_dequantize_is_float32_by_default() -> None:
     assert K.dtype(K.dequantize(K.quantize(np.ones(3)))) is float32
     assert K.to_numpy(K.quantize(np.ones(3))).dtype == np.float32
 
@@ -144,7 +144,7 @@ def test_shape_operations_stay_quantized() -> None:
         np.testing.assert_array_equal(K.to_numpy(changed), expected)
 
 
-def test_autodiff_leaves_the_quantized_kind_alone() -> None:
+def test_autodiff_does_not_wrap_quantized_tensors() -> None:
     outer: Any = Autodiff(K)
     q = outer.quantize(outer.from_inner(np.array([1.0, 2.0])))
     assert type(q) is QuantizedArray
@@ -156,8 +156,8 @@ def test_autodiff_leaves_the_quantized_kind_alone() -> None:
 
 
 @pytest.mark.parametrize("level", [Autodiff, Forward])
-def test_nothing_is_detached_without_a_word(level: Any) -> None:
-    """A tensor that is being differentiated, at whatever level, is not quantized outside of no_grad."""
+def test_tracked_tensors_are_not_silently_detached(level: Any) -> None:
+    """A tensor tracked at any level is not quantized outside no_grad."""
     outer: Any = level(K)
     value = np.array([1.0, 2.0], np.float32)
     x = outer.from_inner(value)

@@ -1,4 +1,4 @@
-"""Quantized models on disk: stored as they are, loaded without being expanded."""
+"""Quantized models on disk: stored quantized, loaded without dequantization."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMES = [
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_model_comes_back_bit_by_bit(tmp_path: Path, scheme: str) -> None:
+def test_models_are_restored_exactly(tmp_path: Path, scheme: str) -> None:
     if "bfloat16" in scheme:
         pytest.importorskip("ml_dtypes")
     model = Sequential(Linear(65, 33), ReLU(), Linear(33, 10))
@@ -52,7 +52,7 @@ def test_bytes_on_disk(tmp_path: Path, scheme: str, share: float) -> None:
     assert sizes[1] <= share * sizes[0]
 
 
-def test_parts_that_do_not_fit(tmp_path: Path) -> None:
+def test_inconsistent_parts_are_refused(tmp_path: Path) -> None:
     from backburn.io import safe, versions
 
     q = bb.ones((2, 3)).quantize()
@@ -74,7 +74,7 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_model(tmp_path / "m").state["w"].numpy(), np.zeros((2, 3)))
 
 
-def test_states_of_training_hold_quantized_tensors(tmp_path: Path) -> None:
+def test_training_states_can_hold_quantized_tensors(tmp_path: Path) -> None:
     from backburn.io import load_state, save_state
 
     weights = {
@@ -110,7 +110,7 @@ def test_a_quantized_model_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFi
     assert "%" in capsys.readouterr().out
 
 
-def test_values_that_no_scheme_holds(tmp_path: Path) -> None:
+def test_values_outside_the_scheme_are_refused(tmp_path: Path) -> None:
     from backburn.io import safe, versions
 
     for name, good, bad in (
@@ -132,8 +132,8 @@ def test_values_that_no_scheme_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["qint4_affine_channel0_float32", "quint8_affine_channel0_float16"])
-def test_parts_that_make_no_sense(tmp_path: Path, scheme: str) -> None:
-    """A file may have the right checksum, and steps or zero points that no tensor has."""
+def test_invalid_parts_are_refused(tmp_path: Path, scheme: str) -> None:
+    """A file with a valid checksum may contain invalid steps or zero points."""
     from backburn.io import load_state, safe, save_state, versions
 
     q = bb.asarray(np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)).quantize(dtype=scheme)

@@ -1,4 +1,4 @@
-"""Models with quantized layers: convolutions, training for quantization, restoring, and errors that name the layer."""
+"""Models with quantized layers: convolutions, quantization-aware training, restoring, and errors naming the layer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize(("kind", "shape", "options"), CONVOLUTIONS)
 @pytest.mark.parametrize("static", [True, False])
 def test_quantized_activations_of_convolutions(kind: Any, shape: Any, options: Any, static: bool) -> None:
-    """They compute with rounded inputs and weights, pass gradients on, and come back from their state bit by bit."""
+    """They compute with rounded inputs and weights, pass gradients, and are restored exactly from their state."""
     bb.random.seed(0)
     plain: Any = Sequential(kind(4, 6, 3, **options), ReLU())
     x, activations = tensor(*shape), "quint8_affine_tensor_float32"
@@ -90,12 +90,12 @@ def test_quantized_activations_of_convolutions(kind: Any, shape: Any, options: A
     np.testing.assert_array_equal(again(x).numpy(), m(x).numpy())
 
 
-# ---- training for quantization ----
+# ---- quantization-aware training ----
 
 
 @pytest.mark.parametrize("activations", [None, "quint8_affine_tensor_float32"])
-def test_training_for_quantization(activations: str | None) -> None:
-    """A model trained with rounded values computes the same when it is quantized, and errs less than otherwise."""
+def test_quantization_aware_training(activations: str | None) -> None:
+    """A model trained with rounded values computes the same when quantized, with a smaller error than without."""
     from backburn.nn.functional import mse_loss
 
     bb.random.seed(3)
@@ -121,7 +121,7 @@ def test_training_for_quantization(activations: str | None) -> None:
         fake_quantize_model(m, name, activations="qint8_symmetric_tensor_float32", inputs={})
 
 
-def test_a_model_that_a_state_fits() -> None:
+def test_quantize_like_follows_the_state() -> None:
     m: Any = Sequential(Linear(8, 4), ReLU(), Conv2d(1, 2, 1), Linear(4, 2))
     state = quantize_model(m, INT4, skip="3").state_dict()
     made: Any = quantize_like(m, state)
@@ -130,7 +130,7 @@ def test_a_model_that_a_state_fits() -> None:
     assert made[0].weight.dtype == INT4
 
 
-def test_inputs_that_are_no_floats() -> None:
+def test_integer_and_quantized_inputs() -> None:
     for layer, shape in ((Linear(4, 3), (2, 4)), (Conv1d(2, 3, 2), (1, 2, 4))):
         m: Any = quantize_model(Sequential(layer), activations="quint8_affine_tensor_float32")
         whole = bb.ones(shape, dtype="int32")
@@ -142,7 +142,7 @@ def test_inputs_that_are_no_floats() -> None:
 
 @pytest.mark.parametrize("static", [True, False])
 def test_quantized_inputs_in_transforms(static: bool) -> None:
-    """Each example has its own range unless one is known."""
+    """Each example has its own range, unless ranges are static."""
     m, activations = model().eval(), "quint8_affine_tensor_float32"
     small = quantize_model(m, activations=activations, inputs=calibrate(m, BATCHES) if static else None)
     x = BATCHES[0]
@@ -160,7 +160,7 @@ def test_quantized_inputs_in_transforms(static: bool) -> None:
 @pytest.mark.parametrize("activations", ["quint8_affine_tensor_float32", "qint8_symmetric_channel1_float16"])
 @pytest.mark.parametrize("static", [True, False])
 def test_quantized_inputs_are_restored(tmp_path: Path, activations: str, static: bool) -> None:
-    """A state dict and a file alike restore schemes, and ranges if they are known."""
+    """State dicts and files restore schemes, and static ranges."""
     from backburn.io import load_model, save_model
 
     static = static and "tensor" in activations
@@ -178,7 +178,7 @@ def test_quantized_inputs_are_restored(tmp_path: Path, activations: str, static:
         other.load_state_dict(small.state_dict(), strict=False)
 
 
-def test_restoring_takes_weights_as_they_are() -> None:
+def test_restoring_allocates_no_weights() -> None:
     import tracemalloc
 
     m: Any = Sequential(Linear(512, 512), ReLU(), Conv2d(64, 64, 3))
@@ -205,7 +205,7 @@ def test_adapters_on_quantized_layers_are_restored() -> None:
 
 
 @pytest.mark.parametrize("activations", [None, "quint8_affine_tensor_float32"])
-def test_training_convolutions_for_quantization(activations: str | None) -> None:
+def test_quantization_aware_training_of_convolutions(activations: str | None) -> None:
     bb.random.seed(3)
     m: Any = Sequential(ConvTranspose2d(2, 3, 2), ReLU(), Conv2d(3, 4, 2, groups=1), Flatten(), Linear(64, 3))
     x, name = tensor(6, 2, 4, 4), "qint4_symmetric_channel0_float32"
@@ -224,8 +224,8 @@ def test_training_convolutions_for_quantization(activations: str | None) -> None
     np.testing.assert_array_equal(again(x).detach().numpy(), aware(x).detach().numpy())
 
 
-def test_a_model_that_is_quantized_in_part_is_treated_further() -> None:
-    """The layer inside of a quantized convolution, whose weight is gone, is none of the model's."""
+def test_partly_quantized_models_can_be_quantized_further() -> None:
+    """The layer inside a quantized convolution, which has no weight, is not a layer of the model."""
     bb.random.seed(0)
     m: Any = Sequential(Conv2d(1, 2, 3), Flatten(), Linear(8, 4))
     x = tensor(5, 1, 4, 4)
@@ -242,7 +242,7 @@ def test_a_model_that_is_quantized_in_part_is_treated_further() -> None:
 
 
 @pytest.mark.parametrize("model", [3, Linear, lambda x: x], ids=["number", "class", "function"])
-def test_what_is_no_module_is_refused(model: Any) -> None:
+def test_only_modules_are_accepted(model: Any) -> None:
     quantization, scheme, data = bb.quantization, "qint8_symmetric_tensor_float32", [tensor(4, 3)]
     calls: dict[str, Callable[[], Any]] = {
         "quantize_model": lambda: quantization.quantize_model(model, scheme),
@@ -286,13 +286,13 @@ PARTS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.
 
 
 def of_kind(model: Module, kind: type[Module]) -> list[str]:
-    """The paths of the layers of a kind."""
+    """The paths of the layers of a class."""
     return [path for path, layer in model.named_modules() if isinstance(layer, kind)]
 
 
 @pytest.mark.parametrize("groups", [4, 2])
 def test_every_projection_of_attention_is_found(groups: int) -> None:
-    """Quantization, calibration, GPTQ, training for quantization, adapters and sensitivity find each projection."""
+    """By quantization, calibration, GPTQ, quantization-aware training, adapters and sensitivity."""
     bb.random.seed(3)
     encoder = bb.nn.TransformerEncoderLayer(16, 4, 32).eval()
     encoder.self_attn = bb.nn.MultiheadAttention(16, 4, num_kv_heads=groups).eval()

@@ -1,4 +1,4 @@
-"""Products with quantized operands: exact sums of integers, blocks of weights, gradients of the float operand."""
+"""Products with quantized operands: exact integer sums, blocks of weights, gradients of the float operand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def times(k: Any, x: Any, q: Any, transposed: bool) -> Any:
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("k", [K, BARE], ids=["numpy", "plain"])
-def test_linear_is_the_product_with_the_dequantized(
+def test_linear_equals_the_product_with_the_dequantized_weight(
     name: str, transposed: bool, k: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quantized_products, "BLOCK", 24)  # three rows at a time
@@ -62,8 +62,8 @@ def test_linear_is_the_product_with_the_dequantized(
     "scheme", ["qint4_full_block32_float16", "qint8_full_block32_float16", "qint8_full_channel0_float32"]
 )
 @pytest.mark.parametrize("rows", [1, 8, 40])
-def test_steps_of_any_sign(scheme: str, rows: int) -> None:
-    """As files have them; every stored value occurs, the least too."""
+def test_steps_of_either_sign(scheme: str, rows: int) -> None:
+    """As in files; every stored value occurs, including the lowest."""
     dtype: Any = as_dtype(scheme)
     values = RANDOM.integers(-128, 128, (24, 64 * dtype.bits // 8)).astype(np.int8)
     steps = RANDOM.standard_normal(24 if dtype.axis == 0 else (24, 2)).astype(dtype.scale.dtype)
@@ -100,7 +100,7 @@ def test_gradients_flow_to_the_input_and_the_bias() -> None:
     np.testing.assert_allclose(outer.grad(b, g), 2 * y.sum(0), atol=1e-10)
 
 
-def test_gradients_of_products_from_the_other_side() -> None:
+def test_gradients_of_quantized_linear_backward() -> None:
     outer: Any = Autodiff(K)
     w = K.quantize(RANDOM.standard_normal((4, 3)), as_dtype("qint4_symmetric_block2_float32"))
     x = outer.set_require_grad(outer.from_inner(RANDOM.standard_normal((5, 4))), True)
@@ -124,9 +124,9 @@ def test_second_derivatives() -> None:
 
 @pytest.mark.parametrize("left", ["qint8_symmetric_tensor_float32", "quint8_affine_channel0_float32"])
 @pytest.mark.parametrize("right", ["qint8_symmetric_channel1_float16", "qint4_affine_tensor_float32"])
-def test_integers_are_added_up_exactly(left: str, right: str) -> None:
+def test_integer_sums_are_exact(left: str, right: str) -> None:
     x, y = RANDOM.uniform(-9, 9, (3, 5000)), RANDOM.uniform(-9, 9, (5000, 4))
-    x[0], y[:, 0] = 9.0, 9.0  # the largest sums there are
+    x[0], y[:, 0] = 9.0, 9.0  # the largest possible sums
     a, b = K.quantize(x, as_dtype(left)), K.quantize(y, as_dtype(right))
     exact = K.dequantize(a, float64) @ K.dequantize(b, float64)
     np.testing.assert_allclose(K.quantized_matmul(a, b, float64), exact, rtol=1e-13, atol=1e-9)
@@ -134,7 +134,7 @@ def test_integers_are_added_up_exactly(left: str, right: str) -> None:
 
 
 def test_a_library_multiplies_int8() -> None:
-    """A library multiplies if int32 holds the sums and there are no zero points; else, and if it declines, the body."""
+    """A library multiplies if sums fit int32 and there are no zero points; otherwise, or if it declines, the body."""
     asked: list[Any] = []
 
     def multiply(x: Any, y: Any) -> Any:
@@ -174,7 +174,7 @@ def test_products_along_steps(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("transposed", [False, True])
-def test_products_overflow_only_where_those_of_floats_do(name: str, transposed: bool) -> None:
+def test_products_overflow_only_like_those_of_floats(name: str, transposed: bool) -> None:
     largest = float(np.finfo(np.float32).max)
     operands: list[tuple[list[float], Any]] = [
         ([1, 0, 0, 0], np.full((4, 4), largest)), ([1e38, 0, 1e37, 0], np.full((4, 4), 1e-3)),
@@ -197,7 +197,7 @@ def test_products_overflow_only_where_those_of_floats_do(name: str, transposed: 
      "qint8_symmetric_block16x32_float32"],
 )  # fmt: skip
 def test_products_with_transposed_views(name: str) -> None:
-    """They are products with the weight itself: no row of a view is gathered from all over it."""
+    """They use the weight itself, instead of gathering strided rows of the view."""
     w, x = RANDOM.standard_normal((320, 300)), RANDOM.standard_normal((4, 300)).astype(np.float32)
     q = K.quantize(w, as_dtype(name))
     view, a = K.permute_dims(q, (1, 0)), K.quantize(x)
@@ -210,7 +210,7 @@ def test_products_with_transposed_views(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["qint8_symmetric_channel0_float32", "qint4_affine_block32_float32"])
-def test_large_products_overflow_only_where_those_of_floats_do(name: str) -> None:
+def test_large_products_overflow_only_like_those_of_floats(name: str) -> None:
     x = np.eye(2, 512, dtype=np.float32)
     for value, by in ((float(np.finfo(np.float32).max), 1.0), (1e-3, 1e38)):
         q = K.quantize(np.full((512, 512), value, np.float32), as_dtype(name))
@@ -219,7 +219,7 @@ def test_large_products_overflow_only_where_those_of_floats_do(name: str) -> Non
             np.testing.assert_allclose(got, np.full((2, 512), K.dequantize(q)[0, 0] * by), rtol=1e-5)
 
 
-def test_products_of_nothing() -> None:
+def test_products_of_empty_operands() -> None:
     empty = K.quantize(np.zeros((2, 0)))
     np.testing.assert_array_equal(K.quantized_matmul(empty, K.permute_dims(empty, (1, 0))), np.zeros((2, 2)))
     for got in (
@@ -229,7 +229,7 @@ def test_products_of_nothing() -> None:
         np.testing.assert_array_equal(got, np.zeros((2, 2)))
 
 
-def test_shapes_that_do_not_fit() -> None:
+def test_incompatible_shapes_are_refused() -> None:
     rule: Any = OPERATIONS["quantized_linear"].shape
     with pytest.raises(ShapeError, match="takes 3 inputs"):
         rule((2, 4), (5, 3))
@@ -246,7 +246,7 @@ def test_shapes_that_do_not_fit() -> None:
         OPERATIONS["quantized_matmul"].shape((3,), (3, 2))  # type: ignore[misc]
 
 
-# ---- both operands quantized, by every pair of schemes ----
+# ---- both operands quantized, with every pair of schemes ----
 
 PAIRS = [
     f"q{part}_float32"
@@ -277,7 +277,7 @@ def test_every_pair_of_schemes(left: str, right: str, k: Any, monkeypatch: pytes
 @pytest.mark.parametrize("k", [K, PLAIN], ids=["numpy", "plain"])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_the_largest_sums_are_exact(k: Any, transposed: bool) -> None:
-    """Affine uint8 values reach 255 steps: 65025 a product, of which float32 holds 258."""
+    """Affine uint8 values reach 255 steps, so products reach 65025; float32 sums only 258 of them exactly."""
     x = np.zeros((1, 5000))
     x[0, :-1] = 255.0
     a = k.quantize(x, as_dtype("quint8_affine_tensor_float32"))
@@ -285,7 +285,7 @@ def test_the_largest_sums_are_exact(k: Any, transposed: bool) -> None:
     assert float(k.quantized_matmul(a, b, float64, transposed)[0, 0]) == 4999 * 255**2
 
 
-def test_any_mix_on_tensors() -> None:
+def test_mixed_operands_of_tensor_functions() -> None:
     import backburn as bb
     from backburn.base.errors import DTypeError
 
@@ -316,7 +316,7 @@ WEIGHTS = ["qint8_symmetric_channel0_float32", "qint4_affine_block32_float16", "
 
 @pytest.mark.parametrize("batch", [1, 8, 128])
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_the_weight_is_never_whole_in_memory(name: str, batch: int) -> None:
+def test_the_weight_is_never_dequantized_as_a_whole(name: str, batch: int) -> None:
     import tracemalloc
 
     w = RANDOM.standard_normal((1024, 1024)).astype(np.float32)
@@ -328,5 +328,5 @@ def test_the_weight_is_never_whole_in_memory(name: str, batch: int) -> None:
         result = product()
         peak = tracemalloc.get_traced_memory()[1] - result.nbytes
         tracemalloc.stop()
-        # A small weight: the blocks are an eighth of it, and for a batch of 128 operands in float32 another.
+        # The weight is small: blocks are an eighth of it, and for a batch of 128 the float32 operands another.
         assert peak < (0.3 if batch < 128 else 0.6) * w.nbytes

@@ -1,4 +1,4 @@
-"""Quantized operands of operations on floats: dequantized, and on a backend that propagates quantized again."""
+"""Quantized operands of float operations: dequantized, and requantized on a backend that propagates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMES = [
 
 
 def sample_of(name: str) -> Sample | None:
-    """The first sample whose first operand alone is a float array of several elements, within everyone's domain."""
+    """The first sample whose first operand is a finite float array with several elements."""
     for sample in SAMPLES[name].cases if name in SAMPLES else ():
         floats = [i for i, o in enumerate(sample.operands) if isinstance(o, np.ndarray) and o.dtype.kind == "f"]
         if floats and floats[0] == 0 and np.size(sample.operands[0]) > 1 and np.isfinite(sample.operands[0]).all():
@@ -31,14 +31,14 @@ def sample_of(name: str) -> Sample | None:
 
 
 def called(name: str, sample: Sample, first: Any, backend: str) -> Any:
-    """The tensor function of an operation's name, on a sample whose first operand is given."""
+    """The result of the tensor function for a sample with another first operand."""
     others = [bb.asarray(o.astype(np.float32) if o.dtype.kind == "f" else o, backend=backend)
               if isinstance(o, np.ndarray) else o for o in sample.operands[1:]]  # fmt: skip
     return getattr(bb, name)(first, *others, **sample.attributes)
 
 
 def functions() -> list[str]:
-    """The operations on floats alone whose tensor function takes what the operation takes."""
+    """The float operations whose tensor function has the operation's arguments."""
     found = []
     for name, entry in OPERATIONS.items():
         sample = sample_of(name)
@@ -47,7 +47,7 @@ def functions() -> list[str]:
         if entry.family not in ("random", "index") and name != "stop_gradient" and hasattr(bb, name):
             try:
                 called(name, sample, bb.asarray(sample.operands[0].astype(np.float32)), "autodiff(numpy)")
-            except (TypeError, BackburnError):  # other arguments than the operation's
+            except (TypeError, BackburnError):  # arguments differ
                 continue
             found.append(name)
     return found
@@ -56,7 +56,7 @@ def functions() -> list[str]:
 NAMES = functions()
 
 
-def test_there_are_many() -> None:
+def test_enough_operations_are_tested() -> None:
     assert len(NAMES) > 90
 
 
@@ -70,7 +70,7 @@ def test_every_operation_takes_quantized_operands(name: str) -> None:
     expected = as_list(called(name, sample, q.dequantize(), "autodiff(numpy)"))
     for y, z in zip(got, expected, strict=True):
         assert y.dtype is z.dtype
-        # A matrix on the left is multiplied block by block, as its integers.
+        # matmul of a quantized left operand multiplies integers block by block.
         np.testing.assert_allclose(y.numpy(), z.numpy(), rtol=1e-5 if name == "matmul" else 0)
 
 
@@ -90,13 +90,13 @@ def test_results_are_quantized_again(scheme: str) -> None:
         assert type(got) is bb.QuantizedTensor
         assert got.dtype is q.dtype
         np.testing.assert_array_equal(got.numpy(), f(plain).quantize(dtype=scheme).numpy())
-    total: Any = q.sum()  # a channel axis or blocks have no place in it
+    total: Any = q.sum()  # a scalar has no channel axis or blocks
     assert total.dtype.granularity == "tensor"
     assert total.item() == pytest.approx(plain.sum().item(), rel=1e-2)
 
 
 def test_functions_of_several_operations() -> None:
-    """They may round between them; what they give back is a tensor like any other."""
+    """They may round intermediate results; results are float or quantized tensors."""
     from backburn.nn import functional
 
     q = bb.asarray(X, backend=PROPAGATE).quantize(dtype="quint8_affine_tensor_float32").abs()
@@ -110,7 +110,7 @@ def test_functions_of_several_operations() -> None:
         np.testing.assert_allclose(got.numpy(), f(x).numpy(), atol=0.1)
 
 
-def test_what_stays_a_float_or_an_integer() -> None:
+def test_results_that_are_not_requantized() -> None:
     q = bb.asarray(X, backend=PROPAGATE).quantize()
     assert (q + q.dequantize()).dtype == "float32"  # a float operand
     assert (q > 0.0).dtype == "bool"
@@ -137,7 +137,7 @@ def test_the_policy_is_an_option_of_the_spec() -> None:
         bb.load_backend("numpy(quantized=maybe)")
 
 
-def test_what_has_no_meaning() -> None:
+def test_meaningless_operations_are_refused() -> None:
     q: Any = bb.asarray(X).quantize(dtype=SCHEMES[1])
     for bad in (
         lambda: q & q,

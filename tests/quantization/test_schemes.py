@@ -1,4 +1,4 @@
-"""Schemes of quantized tensors: their names, the error of rounding, how shapes are changed, and what is refused."""
+"""Schemes of quantized tensors: names, rounding errors, shape operations, and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from backburn.ops.table import OPERATIONS
 from backburn_numpy import NumpyBackend
 
 K: Any = load_backend("numpy")
-#: NumPy with the operations that the contract writes.
+#: NumPy's backend with the contract's default bodies.
 BARE: Any = object.__new__(
     type("Bare", (NumpyBackend,), {n: OPERATIONS[n].body for n in ("quantize", "quantize_between", "dequantize")})
 )
@@ -54,7 +54,7 @@ def tensors(draw: Any, max_dims: int = 4) -> Any:
 
 
 def steps(q: Any) -> Any:
-    """Each element's step in float64: for 8-bit floats the distance of neighbours where the element lies."""
+    """Each element's step in float64: for 8-bit floats, the spacing at the element."""
     wide = np.broadcast_to(quantized.broadcast_steps(K, q.scale.astype(np.float64), q.shape, q.dtype), q.shape)
     if not q.dtype.is_float:
         return wide
@@ -121,7 +121,7 @@ LARGEST = float(np.finfo(np.float32).max)
 @pytest.mark.parametrize("scale", ["float32", "bfloat16"])
 @pytest.mark.parametrize("k", [K, BARE], ids=["numpy", "plain"])
 def test_the_largest_numbers_stay_finite(k: Any, scale: str) -> None:
-    """A multiple of a step may lie beyond them, by less than half a step."""
+    """A multiple of the step may exceed them by less than half a step."""
     for storage, mode in STORAGES:
         for ends in ([1], [-1], [1, -1], [1, -1 / 3], [-1, 1 / 7]):
             for largest, dtype in ((LARGEST, float32), (65504.0, as_dtype("float16"))):
@@ -129,7 +129,7 @@ def test_the_largest_numbers_stay_finite(k: Any, scale: str) -> None:
                 is_its_step = mode == "symmetric" or (mode == "full" and max(ends) == 1)
                 if (storage, scale, largest) == ("int2", "bfloat16", LARGEST) and is_its_step:
                     with pytest.raises(NumericalInstabilityError, match="have no place on the bfloat16 scale"):
-                        k.quantize(x, QuantizedDType(storage, scale, mode))  # whose one step is the number itself
+                        k.quantize(x, QuantizedDType(storage, scale, mode))  # its step is the number itself
                     continue
                 q = k.quantize(x, QuantizedDType(storage, scale, mode))
                 error = np.abs(k.dequantize(q, dtype).astype(np.float64) - x)
@@ -138,7 +138,7 @@ def test_the_largest_numbers_stay_finite(k: Any, scale: str) -> None:
 
 @pytest.mark.parametrize("k", [K, BARE], ids=["numpy", "plain"])
 @pytest.mark.parametrize("block", [65536, 10**12, 10**30])
-def test_a_block_longer_than_the_axis_costs_no_more(k: Any, block: int) -> None:
+def test_blocks_longer_than_the_axis_need_no_extra_memory(k: Any, block: int) -> None:
     import tracemalloc
 
     x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
@@ -184,20 +184,20 @@ def test_names_are_schemes() -> None:
         "qint8_affine_tensor3_float32",
     ],
 )  # fmt: skip
-def test_schemes_that_do_not_exist(name: str) -> None:
+def test_invalid_names_of_schemes_are_refused(name: str) -> None:
     with pytest.raises(DTypeError, match=name):
         as_dtype(name)
 
 
 @pytest.mark.parametrize("name", ["qint4", "int4", "quint8", "qint8_symmetric", "qint4_block32", "float8_e5m2"])
-def test_what_is_meant_for_a_scheme(name: str) -> None:
+def test_incomplete_names_of_schemes_get_a_hint(name: str) -> None:
     with pytest.raises(DTypeError, match=f"{name} is not a dtype.* qint8_symmetric_channel0_float32 and"):
         as_dtype(name)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("k", [K, BARE])
-def test_what_is_not_finite_is_refused(bad: float, k: Any) -> None:
+def test_nonfinite_values_are_refused(bad: float, k: Any) -> None:
     for name in ("qint8_affine_tensor_float32", "qint4_symmetric_channel1_float16", "quint8_affine_block2_float32"):
         with pytest.raises(NumericalInstabilityError, match=rf"\[2, 3\].*{name}.*must be finite"):
             k.quantize(np.array([[1.0, 2.0, 3.0], [1.0, bad, 2.0]]), as_dtype(name))
@@ -296,8 +296,8 @@ def test_moves_are_exact_or_refused(name: str, move: str) -> None:
 
 @settings(max_examples=200)
 @given(st.data())
-def test_packed_values_in_any_order_of_axes(data: Any) -> None:
-    """Values that share a byte along the last axis are packed anew a part at a time, to the same bytes."""
+def test_permuting_axes_of_packed_values(data: Any) -> None:
+    """Values that share a byte along the last axis are repacked in parts, to the same bytes."""
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5))
     axes = tuple(data.draw(st.permutations(range(len(shape)))))
     x = np.random.default_rng(0).standard_normal(shape)
@@ -334,7 +334,7 @@ def test_packed_values_are_never_unpacked_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["qint8_affine_tensor_float32", "qint4_symmetric_channel1_float32"])
-def test_joining_needs_the_same_steps(name: str) -> None:
+def test_joining_needs_equal_steps(name: str) -> None:
     a, b = K.quantize(np.ones((2, 3)), as_dtype(name)), K.quantize(np.full((2, 3), 2.0), as_dtype(name))
     with pytest.raises(ArgumentError, match=rf"{name} in the shapes \[2, 3\], \[2, 3\] have different steps"):
         K.concat([a, b], 0)
@@ -344,7 +344,7 @@ def test_joining_needs_the_same_steps(name: str) -> None:
 
 @settings(max_examples=100)
 @given(st.data())
-def test_a_channel_is_kept_by_new_shapes(data: Any) -> None:
+def test_reshapes_keep_the_channel_axis(data: Any) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=3))
     axis = data.draw(st.integers(0, len(shape) - 1))
     x = np.random.default_rng(0).standard_normal(shape)
@@ -353,7 +353,7 @@ def test_a_channel_is_kept_by_new_shapes(data: Any) -> None:
     np.testing.assert_array_equal(K.to_numpy(K.reshape(q, new)), K.to_numpy(q).reshape(new))
 
 
-def test_parts_make_the_tensor_again() -> None:
+def test_tensors_are_rebuilt_from_parts() -> None:
     for name in NAMES:
         q = K.quantize(X, as_dtype(name))
         again = K.quantized_from_parts(*K.quantized_parts(q), q.dtype, q.shape)
@@ -361,7 +361,7 @@ def test_parts_make_the_tensor_again() -> None:
 
 
 def test_many_steps() -> None:
-    """Steps beyond the size from which NumPy's results stand on recycled memory."""
+    """Enough steps for results in recycled memory."""
     x = np.random.default_rng(2).standard_normal((2048, 64)).astype(np.float32)
     check(K, x, named("qint4_symmetric_block1_float16"))
     check(K, x, named("qint8_affine_block2_float32"))
@@ -390,12 +390,12 @@ def test_a_given_range_is_kept(data: Any, x: Any) -> None:
     got, step = K.dequantize(q, float64), steps(q)
     inside = (low <= x) & (x <= high)
     assert (np.abs(got - x)[inside] <= (0.5 * step * (1 + 1e-9))[inside]).all()
-    ends = np.where(x > 0, high, low)  # up to which a stored step may reach a little further
+    ends = np.where(x > 0, high, low)  # rounding of stored steps may exceed them a little
     assert (np.abs(got - ends)[~inside] <= (step + 0.02 * np.abs(ends))[~inside]).all()
 
 
 @pytest.mark.parametrize("k", [K, BARE])
-def test_a_range_does_not_hide_what_is_not_finite(k: Any) -> None:
+def test_nonfinite_values_are_refused_with_a_given_range(k: Any) -> None:
     for bad in (np.nan, np.inf):
         with pytest.raises(NumericalInstabilityError, match="must be finite"):
             k.quantize_between(np.array([1.0, bad]), np.array(-1.0), np.array(1.0))
@@ -406,7 +406,7 @@ def test_a_range_does_not_hide_what_is_not_finite(k: Any) -> None:
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("k", [K, BARE])
-def test_the_bits_are_those_of_ml_dtypes(name: str, k: Any) -> None:
+def test_8_bit_floats_equal_those_of_ml_dtypes(name: str, k: Any) -> None:
     peer = np.dtype(getattr(pytest.importorskip("ml_dtypes"), name))
     most = float(QuantizedDType(name).limits[1])
     numbers = np.arange(256, dtype=np.uint8).view(peer).astype(np.float64)
@@ -416,7 +416,7 @@ def test_the_bits_are_those_of_ml_dtypes(name: str, k: Any) -> None:
     q = k.quantize_between(x, np.array(-most), np.array(most), QuantizedDType(name))
     assert float(q.scale) == 1.0
     expected = x.astype(np.float32).astype(peer).astype(np.float64)
-    exact = x == x.astype(np.float32)  # ml_dtypes rounds twice where float32 does not hold a number
+    exact = x == x.astype(np.float32)  # ml_dtypes rounds values that float32 cannot represent twice
     np.testing.assert_array_equal(k.dequantize(q, float64)[exact], expected[exact])
     np.testing.assert_array_equal(np.abs(q.values.view(peer).astype(np.float64)), np.abs(k.dequantize(q, float64)))
 
@@ -434,8 +434,8 @@ def test_8_bit_floats_have_no_zero_points() -> None:
         {"axis": 5, "block": 4}, {"granularity": "tensor", "axis": 5}, {"granularity": "rows", "axis": 5},
     ],
 )  # fmt: skip
-def test_what_makes_no_scheme(part: Any) -> None:
-    """Neither at first nor when schemes of such names, and of what they look like, are there already."""
+def test_invalid_options_of_schemes_are_refused(part: Any) -> None:
+    """Also if similar valid schemes are cached, and on the second attempt."""
     for axis, block in ((5, 4), (1, 32), (0, 1)):
         QuantizedDType(granularity="channel", axis=axis)
         QuantizedDType(granularity="block", block=block)
@@ -446,7 +446,7 @@ def test_what_makes_no_scheme(part: Any) -> None:
 
 
 @pytest.mark.parametrize("k", [K, BARE], ids=["numpy", "plain"])
-def test_ranges_of_nothing_and_less(k: Any) -> None:
+def test_empty_and_negative_ranges(k: Any) -> None:
     x = np.array([[-2.0, 0.3, 7.0], [1.0, -1.0, 0.5]], np.float32)
     low, high = np.array([0.0, -1.0], np.float32), np.array([0.0, 1.0], np.float32)
     for storage, mode in STORAGES:

@@ -1,4 +1,4 @@
-"""Tensor functions on quantized tensors: schemes, shapes, what they print, pickles and places."""
+"""Tensor functions on quantized tensors: schemes, shapes, printing, pickles and backends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def made(name: str) -> bb.QuantizedTensor:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_what_stays_quantized(name: str) -> None:
+def test_slices_and_joins_stay_quantized(name: str) -> None:
     q = made(name)
     plain = q.numpy()
     for got, expected in (
@@ -58,7 +58,7 @@ def test_copies_are_exact(name: str) -> None:
         np.testing.assert_array_equal(again.numpy(), q.numpy())
 
 
-def test_what_is_visible() -> None:
+def test_size_repr_and_error() -> None:
     q = X.quantize(dtype="qint4_symmetric_block8_float16")
     assert q.nbytes == 24 + 12
     assert "qint4_symmetric_block8_float16" in repr(q)
@@ -68,7 +68,7 @@ def test_what_is_visible() -> None:
     assert bb.zeros((0, 3)).quantize().error(bb.zeros((0, 3))) == 0.0
 
 
-def test_what_is_refused() -> None:
+def test_unsupported_uses_are_refused() -> None:
     q = X.quantize()
     with pytest.raises(AxisError, match=r"quantize: qint8_symmetric_channel2_float32 .*axis 2.*float32\[6,8\]"):
         X.quantize(dtype="qint8_symmetric_channel2_float32")
@@ -110,7 +110,7 @@ def test_a_given_range() -> None:
             x.quantize(**options)
 
 
-def test_what_is_being_differentiated_is_not_rounded_without_a_word() -> None:
+def test_tracked_tensors_are_not_silently_quantized() -> None:
     leaf = X.require_grad()
     for bad in (lambda: leaf.quantize(), lambda: bb.grad(lambda x: x.quantize().dequantize().sum())(X)):
         with pytest.raises(NotDifferentiableError, match=r"quantize: x, float32\[6,8\].*detach"):
@@ -124,7 +124,7 @@ def test_what_is_being_differentiated_is_not_rounded_without_a_word() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_the_error_is_found_part_by_part(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_is_computed_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantized_products, "BLOCK", 9)
     q = made(name)
     largest = np.abs(q.dequantize(dtype="float64").numpy() - X.numpy()).max()
@@ -170,7 +170,7 @@ def test_a_product_never_expands_a_quantized_matrix(name: str, monkeypatch: pyte
         rows @ made(name)[:4]
 
 
-def test_products_that_are_expanded() -> None:
+def test_products_that_dequantize_the_matrix() -> None:
     q = made("qint8")
     stack, whole = bb.ones((1, 8, 2)).quantize(), bb.ones((3, 6), dtype=int)
     for x, y in ((q, X.T[None]), (X[None], stack), (q, q.T), (q, X[0]), (X, q[0]), (whole, q)):
@@ -199,10 +199,10 @@ def test_functions_that_take_every_kind() -> None:
 
 @pytest.mark.parametrize("backend", ["autodiff(numpy)", "autodiff(numpy(quantized=propagate))"])
 @pytest.mark.parametrize("name", SCHEMES)
-def test_what_moves_whole_steps_stays_quantized(name: str, backend: str) -> None:
+def test_moves_of_whole_steps_stay_quantized(name: str, backend: str) -> None:
     q: Any = made(name).to(backend)
     plain = q.numpy()
-    last = "channel1" in q.dtype.name or q.dtype.granularity == "tensor"  # along which steps may go anywhere
+    last = "channel1" in q.dtype.name or q.dtype.granularity == "tensor"  # axis 1 can be cut anywhere
     both = [q, q]
     stays: list[tuple[object, object]] = [
         (bb.stack(both), np.stack([plain, plain])), (bb.tile(q, (3, 2)), np.tile(plain, (3, 2))),
@@ -231,7 +231,7 @@ def test_what_moves_whole_steps_stays_quantized(name: str, backend: str) -> None
             np.testing.assert_array_equal(got.numpy(), expected, strict=True)
 
 
-def test_stacking_what_has_other_steps() -> None:
+def test_stacking_tensors_with_different_steps() -> None:
     q, other = made("qint8"), (X * 3).quantize()
     expected = np.stack([q.numpy(), other.numpy()])
     assert bb.stack([q, other]).dtype == "float32"
@@ -239,7 +239,7 @@ def test_stacking_what_has_other_steps() -> None:
     np.testing.assert_array_equal(bb.stack([q, other.dequantize()]).numpy(), expected)
     a, b = (x.to("autodiff(numpy(quantized=propagate))") for x in (made("qint4_affine_channel-1_float32"), other))
     channels = bb.stack([a, b], axis=1)
-    assert channels.dtype == "qint4_affine_tensor_float32"  # no axis of the result is that of either
+    assert channels.dtype == "qint4_affine_tensor_float32"  # the channel axes do not match an axis of the result
     for bad in (lambda: bb.stack([q, q], axis=4), lambda: bb.split(q, 3, axis=2), lambda: bb.roll(q, 1, axis=5)):
         with pytest.raises(AxisError, match="out of range"):
             bad()

@@ -1,4 +1,4 @@
-"""Arithmetic on tensors: promotion, kinds, messages, methods, gradients. Values are compared with NumPy."""
+"""Arithmetic on tensors, against NumPy: values, promotion, errors, methods, gradients."""
 
 from __future__ import annotations
 

@@ -392,7 +392,7 @@ def test_backend_and_device_may_both_name_one_backend() -> None:
     assert bb.zeros(2, backend="numpy", device=bb.load_backend("numpy")).backend.spec == "numpy"
 
 
-def test_one_element_takes_a_format() -> None:
+def test_tensors_of_one_element_take_a_format() -> None:
     assert f"{bb.asarray(1.25):.1f} {bb.asarray([7]):>3d}" == "1.2   7"
     x = bb.asarray([1.0, 2.0])
     assert f"{x}" == str(x)
@@ -524,7 +524,7 @@ def test_ragged_lists_are_refused(ragged: Any) -> None:
 
 
 @pytest.mark.parametrize("spec", ["null", "autodiff(null)", "autodiff(capture(null))"])
-def test_tensors_without_values_do_not_print_any(spec: str) -> None:
+def test_the_repr_of_tensors_without_values(spec: str) -> None:
     x = bb.zeros((2, 3), backend=spec)
     assert repr(x) == f"Tensor(<no values>, shape=[2, 3], dtype=float32, backend={x.backend.spec})"
     assert repr(x.quantize()).startswith("Tensor(<no values>, shape=[2, 3], dtype=qint8")

@@ -707,7 +707,7 @@ def test_second_derivatives_of_spaces_of_equal_values() -> None:
         lambda t: bb.linalg.eigh(t).eigenvectors[0, 0],
         lambda t: (bb.linalg.eigh(t).eigenvalues * tensor([1.0, 2.0, 3.0])).sum(),
         lambda t: (spectral(lambda w: w * tensor([1.0, 2.0, 3.0]))(t) * tensor(WEIGHTS)).sum(),
-        lambda t: (spectral(bb.exp)(t) * t.detach()).sum(),  # what stays along the line is not known apart
+        lambda t: (spectral(bb.exp)(t) * t.detach()).sum(),  # the detached part cannot be told apart
     ],
 )
 def test_second_derivatives_that_do_not_exist_or_are_not_known_are_nan(f: Any) -> None:

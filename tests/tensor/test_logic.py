@@ -1,4 +1,4 @@
-"""Comparisons, predicates, logic and bits of tensors."""
+"""Comparisons, predicates, and logical and bitwise operations on tensors."""
 
 from __future__ import annotations
 

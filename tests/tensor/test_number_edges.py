@@ -165,7 +165,7 @@ PARTS: list[Any] = [True, False, None, ..., 0, slice(1, None), [0, 1], np.array(
 
 
 @pytest.mark.parametrize("length", [2, 3])
-def test_single_truth_values_among_indices(length: int) -> None:
+def test_single_bools_among_indices(length: int) -> None:
     array = np.random.default_rng(0).normal(size=(2, 3, 4))
     x, tried = bb.asarray(array), 0
     for chosen in itertools.product(range(len(PARTS)), repeat=length):
@@ -188,7 +188,7 @@ def test_single_truth_values_among_indices(length: int) -> None:
     assert tried > 40
 
 
-def test_gradients_through_single_truth_values() -> None:
+def test_gradients_through_single_bools() -> None:
     x = bb.asarray([[1.0, 2.0], [3.0, 4.0]])
     assert x[True, ...].shape == (1, 2, 2)
     assert bb.grad(lambda x: (x[True, ..., 0] * bb.asarray([[1.0, 2.0]])).sum())(x).tolist() == [[1.0, 0.0], [2.0, 0.0]]

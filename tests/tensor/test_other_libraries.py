@@ -96,7 +96,7 @@ def test_polars_takes_tensors(name: str, shape: tuple[int, ...]) -> None:
     assert not arrow._KEPT
 
 
-def test_polars_takes_columns_and_truth_values() -> None:
+def test_polars_takes_columns_and_bools() -> None:
     pl = pytest.importorskip("polars")
     truths = np.arange(19) % 3 == 0
     frame = pl.DataFrame({"x": bb.asarray(np.arange(19.0)), "y": bb.asarray(truths)})
