@@ -52,7 +52,7 @@ SEEN: dict[str, list[Any]] = {
 }
 
 
-def test_views_are_those_of_numpy(k: Any) -> None:
+def test_views_match_numpy_s(k: Any) -> None:
     numpy = NumpyBackend()
     assert set(SEEN) == set(VIEWS)
     for calls in SEEN.values():

@@ -28,7 +28,7 @@ OPEN = [op.name for op in contract_operations() if takes_complex(op)]
 CLOSED = [op.name for op in contract_operations() if op.name not in OPEN]
 COMPUTED = [name for name in OPEN if name not in WITHOUT_OPERANDS | TO_HOST]
 DIFFERENTIABLE = [name for name in COMPUTED if OPERATIONS[name].differentiable]
-#: Operations whose samples cannot be made longer: their operands have one shape.
+#: Operations whose operands have equal shapes, so that a single axis cannot be enlarged.
 ALIKE = {op.name for op in contract_operations() if op.family == "complex_numbers"} | {"astype", "eig", "eigvals"}
 
 
@@ -96,12 +96,12 @@ def plain(name: str, size: int, dtype: str) -> tuple[Any, ...]:
 
 
 def elements_of(operands: Any) -> int:
-    """The number of floats and complex numbers among operands, at least 1."""
+    """The number of float and complex elements in the operands, at least 1."""
     return max(1, sum(o.size for o in flatten(operands) if is_inexact(o)))
 
 
 def compare(got: Any, expected: Any, factor: float = 1.0) -> None:
-    """Equal shapes, and values to some units in the last place of the largest."""
+    """Fail unless shapes are equal, and values within some units in the last place of the largest."""
     got, expected = np.asarray(got), np.asarray(expected)
     assert got.shape == expected.shape
     if got.dtype.kind not in "fc":

@@ -78,7 +78,7 @@ class _Guarded(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 def _bury(raw: Any) -> None:
-    """Free the memory of a dead array, and note if it was written."""
+    """Free the memory of a dead array, and record whether it was written."""
     global _dead_size
     _dead_size -= raw.size
     if not (raw == UNWRITTEN).all():
@@ -88,7 +88,7 @@ def _bury(raw: Any) -> None:
 
 
 def _look_at(whole: Any) -> None:
-    """Note changed canaries."""
+    """Record changed canaries."""
     raw, size = whole.base, whole.base.size - 2 * CANARY
     for where, part in (("before", raw[:CANARY]), ("after", raw[-CANARY:])):
         if part.tobytes() != UNTOUCHED and (wrong := np.flatnonzero(part != PATTERN)).size:
@@ -137,7 +137,7 @@ class _Filled:
 
 
 def check(dead: bool = True) -> None:
-    """Raise a :class:`MemoryFault` if a canary, or with ``dead`` the memory of a dead array, was written over."""
+    """Raise a :class:`MemoryFault` if a canary, or with ``dead`` the memory of a dead array, was overwritten."""
     with _lock:
         for known in [*_alive.values()]:
             if (whole := known()) is not None:

@@ -39,7 +39,7 @@ def model() -> nn.Module:
 
 
 def train(spec: str, parameters: Any, data: Any, epochs: int = 2) -> tuple[str, list[float]]:
-    """Train with clipping and AdamW; returns the SHA-256 of parameters, buffers and losses, and the losses."""
+    """Train with clipping and AdamW; return the SHA-256 of parameters, buffers and losses, and the losses."""
     with bb.use_backend(f"autodiff({spec})"), warnings.catch_warnings():
         warnings.simplefilter("error", GatherWarning)
         net, optimizer, losses = place(model(), parameters), optim.AdamW(1e-2), []

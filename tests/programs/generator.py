@@ -149,7 +149,7 @@ class Program:
         return replace(self, lines=tuple(lines))
 
     def live(self, also: Collection[str] = ()) -> Program:
-        """The program without lines, inputs and constants that neither a result needs nor those named."""
+        """The program without lines, inputs and constants that neither a result nor ``also`` needs."""
         needed, kept = {*self.results, *also}, []
         for line in reversed(self.lines):
             if line.value.name in needed:
@@ -162,12 +162,12 @@ class Program:
 
 @lru_cache(8)
 def _compiled(source: str) -> Any:
-    """The code of a program, which is run as it is and recorded."""
+    """The compiled code of a program, cached because it runs unrecorded and recorded."""
     return compile(source, "<program>", "exec")
 
 
 def widened(program: Program) -> Program:
-    """The program in float64, with the same numbers as inputs."""
+    """The program in float64, with inputs of the same values."""
 
     def wide(v: Value) -> Value:
         return replace(v, dtype="float64") if v.is_float else v

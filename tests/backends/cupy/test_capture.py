@@ -381,7 +381,7 @@ def test_the_new_state_takes_one_launch_for_each_dtype(k: Any) -> None:
         np.testing.assert_array_equal(x.get(), expected)
 
 
-def test_the_launches_are_those_that_cuda_counts(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_are_those_of_cuda_s_graph(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def program(_: Recording, state: Any, inputs: Any) -> Any:
         return [k.add(k.mul(state[0], 2.0), 1.0)], []
 

@@ -293,7 +293,7 @@ def test_gamma_functions(name: str, units: int) -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_functions_of_two() -> None:
+def test_functions_of_two_arrays() -> None:
     """Bitwise equal, also with a number on either side; which of two zeros is the larger is undefined."""
     x, y = ends(MANY), ends(MANY)[::-1].copy()
     for ufunc, name in ufuncs.KERNELS.items():

@@ -548,7 +548,7 @@ def test_gradients_of_few_outputs_stay_beside_the_images(level: str, monkeypatch
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("size", [1, 7, 33])
 @pytest.mark.parametrize("bias", [True, False])
-def test_long_short_term_memories(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lstm(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, rows = 4, 3
     projected, weight = numbers(steps, rows, 4 * size), numbers(4 * size, size, seed=1, spread=0.3)
     hidden, cell = numbers(rows, size, seed=2), numbers(rows, size, seed=3)
@@ -567,7 +567,7 @@ def test_long_short_term_memories(size: int, bias: bool, monkeypatch: pytest.Mon
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("steps", [1, 2, 90])
-def test_alignments(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctc_loss(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels have repetitions and all lengths; some have no alignment."""
     generator = np.random.default_rng(steps)
     examples, classes, labels = 7, 5, 17
@@ -589,7 +589,7 @@ def test_alignments(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("size", [1, 7, 33])
 @pytest.mark.parametrize("bias", [True, False])
-def test_gated_recurrent_units(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gru(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, rows = 4, 3
     projected, weight = numbers(steps, rows, 3 * size), numbers(3 * size, size, seed=1, spread=0.3)
     hidden = numbers(rows, size, seed=2)

@@ -28,7 +28,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "strides": ((4, 4, 11, 10), (6, 4, 3, 2), (2, 3), ((1, 1), (2, 0)), (1, 2), 1),
     "groups": ((2, 6, 7, 9), (4, 3, 2, 3), (1, 1), ((1, 0), (1, 1)), (1, 1), 2),
     "depthwise": ((3, 6, 7, 9), (6, 1, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 6),
-    "one place": ((3, 8, 5, 6), (4, 8, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    "windows of one element": ((3, 8, 5, 6), (4, 8, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
     "one window": ((3, 4, 5, 6), (7, 4, 5, 6), (2, 1), ((0, 0), (0, 0)), (1, 1), 1),
     "one window of groups": ((3, 4, 5, 6), (6, 2, 5, 6), (1, 1), ((0, 0), (0, 0)), (1, 1), 2),
     "one window and padding": ((3, 4, 3, 2), (6, 4, 3, 3), (1, 1), ((0, 0), (1, 0)), (1, 1), 1),
@@ -65,7 +65,9 @@ def check(name: str, *operands: Any) -> None:
 
 @pytest.mark.parametrize("columns", [1 << 18, 1 << 9, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_blocks(case: str, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolutions_in_blocks(
+    case: str, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tuning, "CONV_BLOCK_ELEMENTS", columns)
     monkeypatch.setattr(tuning, "CONV_MIN_BLOCK_COLUMNS", 0)
     monkeypatch.setattr(tuning, "CONV_MIN_PRODUCTS_FOR_THREADS", 1)

@@ -249,7 +249,7 @@ def moved(k: Any, x: Any, m: Any, v: Any, beta: float) -> tuple[Any, ...]:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("size", [7, 1025, 40_000])
 def test_formulas_with_several_results(dtype: str, size: int) -> None:
-    """Donated operands are overwritten, if nothing reads them later; others are not."""
+    """Donated operands are overwritten if nothing reads them later; others are not."""
     rounding = 4 * float(np.finfo(dtype).eps)
     x, m, v = numbers(3, size).astype(dtype)
     v = abs(v) + np.ones((), dtype)

@@ -150,7 +150,7 @@ FAULTS: dict[str, tuple[Any, str, str, str]] = {
     "results of calls are not rounded": (tiles.TilePass, "_note", "not in EXACT", "in ()"),
     "ties are rounded up": (functions, "round_to_bfloat16", "0x7FFF", "0x8000"),
     "numbers are not rounded": (tiles.TilePass, "_operand", "if self._rounding and", "if False and"),
-    "rows are those of float32": (tiles.TilePass, "_row", "2 if x in self._halves else 1", "1"),
+    "rows have the size of float32": (tiles.TilePass, "_row", "2 if x in self._halves else 1", "1"),
 }
 
 

@@ -95,7 +95,7 @@ def test_cross_entropy(axis: int) -> None:
     check("label_cross_entropy_backward", real(len(labels)), x, labels, axis=axis)
 
 
-def test_reading_and_writing() -> None:
+def test_take_and_index_updates() -> None:
     x = real(50, 7, COLUMNS)
     indices = GENERATOR.integers(-7, 7, 60)
     np.testing.assert_array_equal(BASE.take(x, indices, axis=1), np.take(x, indices, 1))

@@ -379,14 +379,14 @@ FAULTS_OF_NORMS: dict[str, tuple[Any, str, str, str]] = {
     "a product is rounded": (
         *(vectors.Program, "fms", 'self.make("fms", x, y, z)', 'self.make("sub", self.make("mul", x, y), z)'),
     ),
-    "what is past the end counts": (
+    "padding past the end counts": (
         *(loops._Assembly, "_join", "[self._scratch + i for i in range(len(registers))]"),
         "[self._scratch, *registers[1:]]",
     ),
     "a mean is a sum": (loops._Assembly, "_end_sum", "1.0 / self._loop.width", "1.0"),
-    "moments of the row before": (loops._Assembly, "_advance", "MOMENTS * loop.size", "loop.size"),
-    "one number of all moments": (loops._Assembly, "_numbers", "which * self._loop.size", "0"),
-    "moments lie over others": (tiles.TilePass, "_lower", "loops.MOMENTS * arrays[Extent.ROW]", "0"),
+    "moments of the previous row": (loops._Assembly, "_advance", "MOMENTS * loop.size", "loop.size"),
+    "one number for all moments": (loops._Assembly, "_numbers", "which * self._loop.size", "0"),
+    "moments overlap other values": (tiles.TilePass, "_lower", "loops.MOMENTS * arrays[Extent.ROW]", "0"),
     "two norms are one": (norm_loops, "split_norms", "key = x, options[of]", "key = x, (0.0, False)"),
     "products of columns are sums": (vectors.Body, "_add_to_columns", "len(registers) == 1", "True"),
 }  # fmt: skip
@@ -415,18 +415,18 @@ FAULTS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "a stale constant": (vectors.Body, "constant", 'f"constant {content.hex()}"', '"constant"', ("exp",)),
     "two vectors in a register": (vectors.Body, "_new", "self._free.pop()", "self._free[-1]", ("tanh",)),
     "the tail is left out": (loops._Assembly, "_row", "count := rest % lanes", "count := 0", ()),
-    "two vectors at one place": (loops._Assembly, "_place", "turn * self._loop.bytes", "0", ()),
+    "two vectors at one address": (loops._Assembly, "_place", "turn * self._loop.bytes", "0", ()),
     "two vectors in one sum": (loops._Assembly, "_join", "[output.turn if", "[0 if", ()),
     "the tail is added to another sum": (loops._Assembly, "_row", "self._turn = 1", "self._turn = 0", ()),
-    "rows do not go on": (loops._Assembly, "_advance", "loop.width * loop.size", "0", ()),
+    "rows do not advance": (loops._Assembly, "_advance", "loop.width * loop.size", "0", ()),
     "sums of columns are kept": (loops._Assembly, "_clear", '"xor", 0', '"sub", 2', ()),
     "the last columns are left out": (loops._Assembly, "_add_columns", "rest = loop.width % lanes", "rest = 0", ()),
     "sums of columns are of other rows": (loops._Assembly, "code", "ROWS_OF_COLUMNS - 1", "0", ()),
-    "sums of portions lie over others": (tiles.TilePass, "_lower", "SUMS if is_sums", "0 if is_sums", ()),
+    "sums of portions overlap": (tiles.TilePass, "_lower", "SUMS if is_sums", "0 if is_sums", ()),
     "sums are kept": (loops._Assembly, "_start", "in self._sums[array]", "in ()", ()),
     "a sum is read before it is known": (tile_loops.Pass, "_assign", "else at + 2", "else at", ()),
-    "a value lies over another": (tiles.TilePass, "_lower", "last[x] == i and", "last[x] <= i + 1 and", ()),
-    "all values at one place": (
+    "a value overlaps another": (tiles.TilePass, "_lower", "last[x] == i and", "last[x] <= i + 1 and", ()),
+    "all values at one address": (
         *(tiles.TilePass, "_lower", "Place(-1, free[extent].pop(), self", "Place(-1, 0, self"),
         (),
     ),

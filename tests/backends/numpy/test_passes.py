@@ -299,8 +299,8 @@ def test_sums_of_columns_do_not_use_the_scratch_of_their_pass(
 #: Faults of a pass in a native program: the source text that is replaced, and its replacement.
 SMALL_FAULTS = {
     "an operand is missing": ("layout.read(x, one.dtype) if x", "layout.read(call.operands[0], one.dtype) if x"),
-    "sums lie over others": ("layout.hold([room, *targets, *sources])", "pass"),
-    "the room is too small": ("layout.scratch((one.room,)", "layout.scratch((one.room // 2,)"),
+    "sums overlap other values": ("layout.hold([room, *targets, *sources])", "pass"),
+    "the scratch is too small": ("layout.scratch((one.room,)", "layout.scratch((one.room // 2,)"),
     "results are exchanged": ("*targets, *sources, *map", "*targets[::-1], *sources, *map"),
     "sums are of other columns": ("prod(v.shape))", "prod(v.shape) // 2 or 1)"),
 }
@@ -352,7 +352,7 @@ def first_difference(count: int = 60) -> str:
         (partition, "_with_totals", "call, operands=[rows, *step", "call, operands=[names[result], *step"),
     ],
     ids=[
-        *("a barrier is missing", "a tail is left out", "a portion is left out", "a result lies over an operand"),
+        *("a barrier is missing", "a tail is left out", "a portion is left out", "a result overlaps an operand"),
         *("a constant is stale", "a number instead of a column", "columns like elements"),
         *("a mean is a sum", "a mean of all elements is a sum"),
     ],
@@ -737,12 +737,12 @@ FAULTS = {
     "a constant is stale": ("_lower", "np.full(length, trace.constants[x]", "np.full(length, 0.3"),
     "values overlap": ("_lower", "room += arrays[extent] + LINE", "room += arrays[extent] // 2"),
     "a stride is wrong": ("_lower", "else self._row(value))", "else self._row(value) and size)"),
-    "the room is too small": ("_lower", "self.room = -(-room // 4096)", "self.room = (room // 8192)"),
+    "the scratch is too small": ("_lower", "self.room = -(-room // 4096)", "self.room = (room // 8192)"),
     "operands are exchanged": ("_lower", "for x in given)]", "for x in given[::-1])]"),
-    "columns as if they were elements": ("_how", "own is Extent.COLUMN or", ""),
-    "sums of columns go on by rows": ("_lower", "SUMS if is_sums", "8 if is_sums"),
+    "columns like elements": ("_how", "own is Extent.COLUMN or", ""),
+    "sums of columns advance by rows": ("_lower", "SUMS if is_sums", "8 if is_sums"),
     "portions overlap": ("_lower", "self._tall, self._portion, size", "self._tall, self._portion // 2, size"),
-    "sums lie over others": ("_lower", "where += [Place(-1, room, 0)", "where += [Place(-1, 0, 0)"),
+    "sums overlap other values": ("_lower", "where += [Place(-1, room, 0)", "where += [Place(-1, 0, 0)"),
     "arrays are in another order": ("_lower", "ARRAYS_ALONG_ROWS[kernel][1]", "0"),
     "a norm has another eps": ("_lower", "np.float64(eps)", "np.float64(eps * 2)"),
     "indices are of another size": ("_lower", "Place(i, 0, INDEX.itemsize)", "Place(i, 0, 4)"),

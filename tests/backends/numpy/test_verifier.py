@@ -145,7 +145,7 @@ def weights(x: Any, w: Any) -> Any:
 V, M, S = (7,), (3, 3), (4, 5)
 CELL = (2, 12), (2, 3), (12, 3)
 FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int, ...], ...], str]] = {
-    "a prefix as the home of its whole":
+    "a prefix whose memory is taken for the whole":
         (rearrangements, "concatenation_plan", "memory.size == size", "memory.size - size < 64", prefixes, (V,),
          "mul|add|concat"),
     "a result as small as its prefix":
@@ -153,9 +153,9 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
          prefix, (V,), "sub"),
     "a lifetime one step short":
         (Layout, "hold", "len(self.steps) - 1", "len(self.steps) - 2", chain, (V,), "sub|add|mul"),
-    "a value that ends when it begins":
+    "a lifetime of one step":
         (Layout, "_arena", "end[memory.last]", "end[memory.first]", chain, (V,), "mul"),
-    "no hold after a second operand that is transposed":
+    "no longer lifetime for a transposed second operand":
         (formulas, "append_pass", "layout.hold([*targets, *sources])", "pass", turned, (M,), "add"),
     "an aliased result":
         (NativeProgram, "__init__", "self._parts[mine[0]] = number", "self._parts[mine[0]] = 0", two, (V,),
@@ -171,23 +171,23 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
     "a whole that begins after its parts":
         (rearrangements, "concatenation_plan", "whole.first = min(whole.first, memory.first)", "pass", between, (V,),
          "concat|mul|tanh"),
-    "an operand written over":
+    "an operand that is overwritten":
         (formulas, "formula_plan", "[layout.new(v) for v in results], sources",
          "[(layout.new(v), sources[0])[1] for v in results], sources", chain, (V,),
          "exp"),
     "a part in another part's place":
         (rearrangements, "concatenation_plan", "memory.offset = whole, at", "memory.offset = whole, 0", stack, (V,),
          "stack"),
-    "a column that goes on from row to row":
+    "a column with the stride of an array":
         (formulas, "pass_of", "(count if whole else 1) * size if moves else 0", "count * size", column,
          ((3000, 20), (3000, 1)), "mul"),
     "a constant too small":
         (multiplications, "cell_backward_plan", "np.zeros(state, dtype)", "np.zeros((1, 1), dtype)", lstm, CELL,
          "lstm_backward"),
-    "a matrix of other sides":
+    "rows and columns exchanged":
         (rearrangements, "permutation_plan", "x, count, rows, columns", "x, count, columns, rows",
          oblong, (S,), "mul"),
-    "a slice one further":
+    "a slice that starts one further":
         (rearrangements, "slice_plan", "start += first * inner", "start += (first + 1) * inner", columns, (S,),
          "slice"),
     "a step left out":
@@ -196,16 +196,16 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
         (multiplications, "linear_plan", "places[2], m, width", "places[2], m + 1, width", linear, (M, M), "linear"),
     "an arena too small":
         (Layout, "_arena", "aligned(size)", "aligned(size - 64)", chain, (V,), "mul|add|sub|exp|tanh"),
-    "a part of a result at its start":
+    "a part of a result without its offset":
         (Layout, "words", "before + memory.address, offset)", "before + memory.address, 0)", stack, (V,), "mul|stack"),
     "a result in the place of an operand":
         (Layout, "words", "before = self._given if memory.kind is Kind.RESULT else 0", "before = 0", chain, (V,),
          "sub"),
-    "repeated rows over one another":
+    "repeated rows that overlap":
         (Layout, "repeated", "size, size, 0)", "size, 0, 0)", rows, (S,), "mul"),
-    "a view from the start":
+    "a view without its offset":
         (rearrangements, "_strided", "offset + start * size)", "offset)", inner, (S,), "sub"),
-    "a diagonal down a column":
+    "a diagonal with the stride of a column":
         (rearrangements, "diagonal_plan", "(length, width + 1)", "(length, width)", diagonals, (M,), "diagonal"),
     "one matrix of a stack for all":
         (multiplications, "product_plan", "dtype.itemsize * i * size", "0 * i * size", products, ((2, 3, 3), (2, 3, 3)),
@@ -216,7 +216,7 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
         (multiplications, "cell_plan",
          "        gemm.append(layout, product, hidden, matrix, (rows, wide, size), (False, True))\n", "", lstm, CELL,
          "lstm_cell"),
-    "a gradient of a weight from its rows":
+    "a gradient of a weight without the transposition":
         (multiplications, "weight_gradient_plan", "(n, k, m), (True, False)", "(n, k, m), (False, False)", weights,
          ((3, 3), (3, 3)), "linear_weight_backward"),
     "a row of a bias left out":

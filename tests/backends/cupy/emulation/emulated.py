@@ -157,7 +157,7 @@ class Guarded:
 
 
 class EmulatedRunner:
-    """Kernels on the processor, in a given order of threads."""
+    """Kernels on the CPU, in a given order of threads."""
 
     def __init__(self, libraries: dict[str, ctypes.CDLL], order: int = 0, processors: int = 2) -> None:
         self.xp, self.libraries, self.order, self.processors = Guarded(), libraries, order, processors

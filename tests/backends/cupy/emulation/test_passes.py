@@ -172,7 +172,7 @@ def test_every_operation_between_others(on: EmulatedRunner, dtype: str) -> None:
 
 
 @FLOAT
-def test_what_ends_a_pass(on: EmulatedRunner) -> None:
+def test_calls_that_end_a_pass(on: EmulatedRunner) -> None:
     def function(x: Any) -> Any:
         return bb.softmax(bb.exp(x) * 2.0, axis=-1) * 3.0 + 1.0
 

@@ -25,7 +25,7 @@ CASES: list[tuple[Any, ...]] = [
 
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_the_largest_of_each_window(on: EmulatedRunner, dtype: str, case: Any, ceil_mode: bool) -> None:
+def test_max_pool(on: EmulatedRunner, dtype: str, case: Any, ceil_mode: bool) -> None:
     shape, *ways = case
     x = operand(shape, dtype)
     x[0, 0] = np.round(x[0, 0])  # ties: the first is chosen
@@ -46,7 +46,7 @@ def test_nan_infinity_and_strided_arrays(on: EmulatedRunner, dtype: str) -> None
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_means_and_their_gradient(on: EmulatedRunner, dtype: str, case: Any, ceil_mode: bool, counted: bool) -> None:
+def test_avg_pool_and_its_gradient(on: EmulatedRunner, dtype: str, case: Any, ceil_mode: bool, counted: bool) -> None:
     shape, *ways = case
     x = operand(shape, dtype)
     rank = len(shape) - 2

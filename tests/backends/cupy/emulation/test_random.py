@@ -18,7 +18,9 @@ SHAPES = [(), (1,), (7,), (8,), (9,), (3, 5), (1000,), (0,), (2, 0)]
 
 @pytest.mark.parametrize(("key", "offset"), STREAMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_same_bits(on: EmulatedRunner, dtype: str, key: int, offset: int, shape: tuple[int, ...]) -> None:
+def test_random_numbers_equal_numpy_s_bitwise(
+    on: EmulatedRunner, dtype: str, key: int, offset: int, shape: tuple[int, ...]
+) -> None:
     of_dtype = DTYPES[dtype]
     for actual, expected in (
         (random.uniform(on, key, offset, shape, of_dtype), NUMPY.uniform(key, offset, shape, of_dtype)),
@@ -46,7 +48,7 @@ def test_every_offset_in_a_block(on: EmulatedRunner, dtype: str, offset: int) ->
     assert random.uniform(on, 9, offset, (100,), DTYPES[dtype]).tobytes() == expected.tobytes()
 
 
-def test_certain_events(on: EmulatedRunner, dtype: str) -> None:
+def test_probabilities_0_and_1(on: EmulatedRunner, dtype: str) -> None:
     assert random.bernoulli(on, 1, 0, (99,), 1.0).all()
     assert not random.bernoulli(on, 1, 0, (99,), 0.0).any()
 

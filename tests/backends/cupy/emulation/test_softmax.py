@@ -59,7 +59,7 @@ def test_softmax_along_other_axes_and_of_strided_operands(on: EmulatedRunner, dt
         check(softmax.log_softmax(on, x, axis), NUMPY.log_softmax(x, axis))
 
 
-def test_softmax_of_nothing(on: EmulatedRunner, dtype: str) -> None:
+def test_softmax_of_empty_arrays(on: EmulatedRunner, dtype: str) -> None:
     for shape in ((0, 5), (5, 0), (0, 0)):
         check(softmax.softmax(on, operand(shape, dtype), 1), NUMPY.softmax(operand(shape, dtype), 1))
 
