@@ -186,8 +186,10 @@ def grad_logsumexp(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
     """Each element's share of the sum; 0 where all are -inf. Infinite elements have equal shares."""
     kept = keepdims_shape(x.shape, axis)
     total, g = k.reshape(out, kept), k.reshape(k.where(k.equal(out, -math.inf), 0.0, g), kept)
-    alike = k.where(k.equal(x, total), 0.0, k.full(kept, -math.inf, k.dtype(x)))
-    terms = k.where(k.isinf(total), alike, x)
+    infinite = k.full(kept, 0.0, k.dtype(x))  # the infinite totals, of which nothing is differentiated
+    for bound in (math.inf, -math.inf):
+        infinite = k.where(k.equal(total, bound), bound, infinite)
+    terms = k.where(k.equal(x, infinite), 0.0, k.sub(x, infinite))
     if len(axis) == 1:  # softmax has an accurate derivative even if one element dominates
         return k.mul(k.softmax(terms, axis[0] % len(x.shape)), g)
     return k.mul(k.exp(k.sub(terms, k.logsumexp(terms, axis, True))), g)

@@ -204,7 +204,7 @@ class Partition:
         candidates = sorted((g for g in near - needed if g.space == space), key=lambda g: -g.number)
         if step.is_reduction and step.extent is not Extent.ROW and not candidates:
             raise NotJoined("no group computes its operand")
-        if step.extent is Extent.ROW and not step.is_reduction and not candidates and not needed:
+        if step.extent is Extent.ROW and step.is_elementwise and not candidates and not needed:
             raise NotJoined(FEW)
         joined = False
         for other in [*needed, *candidates]:
@@ -214,7 +214,7 @@ class Partition:
         if not joined:
             if step.is_reduction and step.extent is not Extent.ROW:
                 raise NotJoined("it cannot join the group of its operand")
-            if step.extent is Extent.ROW and not step.is_reduction:
+            if step.extent is Extent.ROW and step.is_elementwise:
                 raise NotJoined("it cannot join a group of its operands")
             self._count += 1
         for other in group.direct:
