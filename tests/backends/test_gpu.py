@@ -1,4 +1,4 @@
-"""Contract of the example backend over PyTorch on a CUDA device; CuPy's is in ``backends/cupy/test_gpu.py``."""
+"""The contract on the PyTorch example backend on a CUDA device; for CuPy see ``backends/cupy/test_gpu.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "backends" / "backburn_torch
 
 
 def why_not() -> str | None:
-    """Why PyTorch cannot use a CUDA device here; None where it can."""
+    """Why PyTorch cannot use a CUDA device; None if it can."""
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed"
     import torch

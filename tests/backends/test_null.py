@@ -1,4 +1,4 @@
-"""The backend without values: the memory that values would take."""
+"""The ``null`` backend: the memory that values would use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def large(k: Any) -> Any:
     return k.zeros((MB // 4,), float32)
 
 
-def test_primitives_are_in_use_while_they_live(k: Any) -> None:
+def test_memory_is_in_use_while_primitives_live(k: Any) -> None:
     before = k.memory_stats()["used"]
     x = large(k)
     y = k.add(x, x)
@@ -37,7 +37,7 @@ def test_primitives_are_in_use_while_they_live(k: Any) -> None:
     assert (stats["used"] - before, stats["peak"] - before) == (0, 2 * MB)
 
 
-#: Calls of each operation that makes views.
+#: Calls of each operation that returns views.
 SEEN: dict[str, list[Any]] = {
     "reshape": [lambda k, x: k.reshape(x, (3, 8)), lambda k, x: k.reshape(k.permute_dims(x, (1, 0)), (24,))],
     "slice": [
@@ -52,7 +52,7 @@ SEEN: dict[str, list[Any]] = {
 }
 
 
-def test_views_are_those_of_numpy(k: Any) -> None:
+def test_views_match_numpy_s(k: Any) -> None:
     numpy = NumpyBackend()
     assert set(SEEN) == set(VIEWS)
     for calls in SEEN.values():
@@ -78,7 +78,7 @@ def test_memory_is_in_use_while_a_view_of_it_lives(k: Any) -> None:
 
 
 @pytest.mark.parametrize(("donate", "more"), [(False, 3), (True, 1)])
-def test_a_step_may_take_the_memory_of_its_moments(k: Any, donate: bool, more: int) -> None:
+def test_donated_moments_are_reused(k: Any, donate: bool, more: int) -> None:
     param, grad, m, v = (large(k) for _ in range(4))
     before = k.memory_stats()["used"]
     k.memory_cleanup()
@@ -89,13 +89,13 @@ def test_a_step_may_take_the_memory_of_its_moments(k: Any, donate: bool, more: i
     assert k.memory_stats()["used"] - before == -2 * MB
 
 
-def test_an_absent_velocity_gives_nothing(k: Any) -> None:
+def test_an_absent_velocity_donates_no_memory(k: Any) -> None:
     param, grad = large(k), large(k)
     before = k.memory_stats()["used"]
     kept = k.sgd_step(param, grad, None, donate=True)
     assert k.memory_stats()["used"] - before == 2 * MB == sum(x.nbytes for x in kept)
 
 
-def test_every_operation_that_takes_donations_is_known() -> None:
+def test_every_operation_that_takes_donations_is_listed() -> None:
     takes = {name for name, operation in OPERATIONS.items() if "donate" in operation.attributes}
     assert takes == set(DONATED)

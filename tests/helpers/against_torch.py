@@ -1,4 +1,4 @@
-"""Layers in float64 against functions of torch: values, and the gradients of inputs and parameters."""
+"""Compare float64 layers with PyTorch functions: values, and gradients of inputs and parameters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def normal(*shape: int) -> Any:
 
 
 def agrees(model: Any, theirs: Callable[..., Any], *arrays: Any) -> None:
-    """Compare ``model``, a module or a function, with ``theirs``, which is given the parameters by path and the inputs.
+    """Compare ``model``, a module or a function, with ``theirs``, called with the parameters by path and the inputs.
 
-    Inputs of floats have gradients. The cotangent is fixed and uneven.
+    Float inputs have gradients. The cotangent is fixed and not uniform.
     """
     import torch
 
@@ -40,10 +40,10 @@ def agrees(model: Any, theirs: Callable[..., Any], *arrays: Any) -> None:
 
 
 def functions_agree(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: Any) -> None:
-    """Compare two functions of arrays, taken as float64, as :func:`agrees` compares a module."""
+    """Compare two functions of arrays, converted to float64, like :func:`agrees`."""
     agrees(ours, lambda _, *inputs: theirs(*inputs), *(np.asarray(array, np.float64) for array in arrays))
 
 
 def state_of(module: Any) -> dict[str, Any]:
-    """Return a state dict of PyTorch as arrays."""
+    """Return the state dict of a PyTorch module as arrays."""
     return {path: x.numpy() for path, x in module.state_dict().items()}

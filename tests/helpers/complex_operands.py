@@ -1,4 +1,4 @@
-"""Calls with complex operands at three sizes, below and above those from which kernels pay, and their derivatives."""
+"""Calls with complex operands at three sizes, below and above the thresholds for kernels, and their derivatives."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from backburn.ops.table import OPERATIONS, contract_operations
 
 NUMPY: Any = load_backend("numpy")
 DTYPES = ("complex64", "complex128")
-#: A few elements, about a thousand, and about 66,000; of matrices to be decomposed 3, 9 and 31 rows.
+#: A few elements, about 1,000, and about 66,000; for decompositions matrices of 3, 9 and 31 rows.
 SIZES = (0, 1, 2)
 WITHOUT_OPERANDS = {"full", "zeros", "ones", "empty", "eye"}
-#: Operations whose calls need more than operands: read on the host, or of a shape that data decide.
+#: Operations that transfer to or from the host, or whose result shape depends on values.
 TO_HOST = {"from_numpy", "to_numpy", "to_numpy_many", "masked_select", "nonzero"}
 OPEN = [op.name for op in contract_operations() if takes_complex(op)]
 CLOSED = [op.name for op in contract_operations() if op.name not in OPEN]
 COMPUTED = [name for name in OPEN if name not in WITHOUT_OPERANDS | TO_HOST]
 DIFFERENTIABLE = [name for name in COMPUTED if OPERATIONS[name].differentiable]
-#: Operations whose samples cannot be made longer: their operands have one shape.
+#: Operations whose operands have equal shapes, so that a single axis cannot be enlarged.
 ALIKE = {op.name for op in contract_operations() if op.family == "complex_numbers"} | {"astype", "eig", "eigvals"}
 
 
 def reference(name: str) -> Any:
-    """The function of NumPy arrays that an operation is compared with."""
-    if name == "prod_of_others":  # that of the samples takes one element after the other
+    """The NumPy function that an operation is compared with."""
+    if name == "prod_of_others":  # the reference of the samples loops over elements
         return lambda x, axis: x.prod(axis, keepdims=True) / x
     return SAMPLES[name].reference
 
 
 @cache
 def cases_of(name: str, size: int) -> tuple[Sample, ...]:
-    """The samples of an operation with complex operands, of one of the sizes: two at most but for the first."""
+    """The samples of an operation with complex operands at one size: all for the first size, otherwise at most two."""
     if not size:
         return tuple(sample for _, sample in complex_samples(name))
     found = []
@@ -56,7 +56,7 @@ def cases_of(name: str, size: int) -> tuple[Sample, ...]:
 
 
 def longer(name: str, index: int, sample: Sample, size: int) -> Sample | None:
-    """A written sample with one axis, or its matrices, of a size."""
+    """A sample with one axis, or its matrices, enlarged to a size; None if it cannot be."""
     if name in ALIKE:
         rows = (9, 31)[size - 1]
         lengths = (3, rows, rows) if "eig" in name else (3, (1_031, 66_047)[size - 1])
@@ -71,7 +71,7 @@ def longer(name: str, index: int, sample: Sample, size: int) -> Sample | None:
 
 
 def operands_in(name: str, sample: Sample, dtype: str) -> list[Any]:
-    """Operands in a dtype, of values that complex64 holds, so that one reference serves for both."""
+    """Operands in a dtype, with values exact in complex64, so that both dtypes have one reference."""
     narrow = operands_of(name, sample, "complex64")
     if dtype == "complex64":
         return narrow
@@ -81,7 +81,7 @@ def operands_in(name: str, sample: Sample, dtype: str) -> list[Any]:
 
 @cache
 def expected_of(name: str, size: int, place: int) -> tuple[Any, ...]:
-    """The results of the reference for a sample, in complex128."""
+    """The results of the reference in complex128."""
     sample = cases_of(name, size)[place]
     with np.errstate(all="ignore"):
         return as_tuple(reference(name)(*operands_in(name, sample, "complex128"), **sample.attributes))
@@ -89,19 +89,19 @@ def expected_of(name: str, size: int, place: int) -> tuple[Any, ...]:
 
 @cache
 def plain(name: str, size: int, dtype: str) -> tuple[Any, ...]:
-    """The operands of the first sample of a size, its options, and what the NumPy backend computes."""
+    """The operands and options of the first sample of a size, and the NumPy backend's results."""
     sample = cases_of(name, size)[0]
     operands = operands_in(name, sample, dtype)
     return operands, sample.attributes, as_tuple(getattr(NUMPY, name)(*operands, **sample.attributes))
 
 
 def elements_of(operands: Any) -> int:
-    """The number of floats and complex numbers among operands, at least 1."""
+    """The number of float and complex elements in the operands, at least 1."""
     return max(1, sum(o.size for o in flatten(operands) if is_inexact(o)))
 
 
 def compare(got: Any, expected: Any, factor: float = 1.0) -> None:
-    """Equal shapes, and values to some units in the last place of the largest."""
+    """Fail unless shapes are equal, and values within some units in the last place of the largest."""
     got, expected = np.asarray(got), np.asarray(expected)
     assert got.shape == expected.shape
     if got.dtype.kind not in "fc":
@@ -116,19 +116,19 @@ def compare(got: Any, expected: Any, factor: float = 1.0) -> None:
 
 
 def paired(a: Any, b: Any) -> float:
-    """The real part of the sum of products, which pairs cotangents of the contract with tangents."""
+    """The real part of the sum of products: the pairing of a cotangent with a tangent in the contract."""
     return float(np.sum(a * b).real)
 
 
 @cache
 def smooth_cases(name: str) -> list[Sample]:
-    """Samples of few elements that have derivatives, at most three."""
+    """At most three small differentiable samples."""
     found = [s for s in cases_of(name, 0) if s.smooth and any(o.size for o in flatten(s.operands) if is_inexact(o))]
     return found[:3]
 
 
 class Call:
-    """One call as a function of its float operands, at a point and along a direction."""
+    """One call as a function of its float and complex operands, at a point and along a direction."""
 
     def __init__(self, name: str, sample: Sample) -> None:
         self.name, self.sample = name, sample
@@ -149,7 +149,7 @@ class Call:
         return as_tuple(getattr(k, self.name)(*operands, **self.sample.attributes))
 
     def gradients(self, k: Any, primitives: Any) -> list[Any]:
-        """The gradients of the weighted sum by the operands, primitives of ``k``."""
+        """The gradients of the weighted sum with respect to the operands, primitives of ``k``."""
         a = Autodiff(k)
         xs = [a.set_require_grad(a.from_inner(x), True) for x in primitives]
         outs = [x for x in self.run(a, xs) if a.dtype(x).has_gradient]

@@ -1,4 +1,4 @@
-"""Normal float32 numbers, norms of them in float64, and errors in epsilons."""
+"""Normally distributed float32 values, float64 references of norms, and errors in epsilons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def error(got: Any, expected: Any, axis: Any = None, least: float = 0.0) -> floa
 
 
 def norm(x: Any, axis: Any, centred: bool, scale: Any = 1.0, bias: Any = 0.0) -> Any:
-    """In float64: the result, and a function of its gradient to those of ``x`` and (before sums) of ``scale``."""
+    """The result in float64, and a function from its gradient to those of ``x`` and (unreduced) ``scale``."""
     x, scale, bias = (np.asarray(a, np.float64) for a in (x, scale, bias))
     centre = x - x.mean(axis, keepdims=True) if centred else x
     factor = 1 / np.sqrt(np.square(centre).mean(axis, keepdims=True) + 1e-5)

@@ -6,7 +6,7 @@ from types import FrameType
 
 
 def frames(call: Callable[[], object]) -> list[str]:
-    """The functions that a call runs after three others, each with its line and file, without ``call`` itself."""
+    """The functions that a call runs, after three calls to warm up, as file, line and name, without ``call`` itself."""
     found: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:

@@ -1,11 +1,11 @@
-"""Guards around memory, for tests: NaN in what nothing has written, canaries around results, operands compared.
+"""Memory guards for tests: NaN in uninitialized memory, canaries around results, comparison of operands.
 
-Inside :func:`guarded`, arrays that the backend makes with :func:`backburn_numpy.runtime.memory.empty` or ``np.empty``
-have canaries before and after them and begin as NaN (integers as -1, truths as 255); so do workspaces and packed
-weights. When such an array dies its memory is filled again and kept for a while, and nobody may write there; nor in a
-block that goes back to the pool, until it is used again. Native programs fill their arenas before each replay, and what
-they are given and their constants are compared with copies of before; so are the inputs of whole replays, and outputs
-of earlier ones. Outside the context nothing of this costs anything.
+Inside :func:`guarded`, arrays that the backend allocates with ``backburn_numpy.runtime.memory.empty`` or ``np.empty``
+have canaries before and after them and are filled with NaN (integers with -1, bools with 255), as are workspaces and
+packed weights. When such an array dies, its memory is filled again and kept for a while to detect writes, as are
+blocks returned to the pool until their reuse. Native programs fill their arenas before each replay; their operands and
+constants, the inputs of whole replays and the outputs of earlier replays are compared with copies. Outside the context
+none of this costs anything.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from backburn_numpy.programs import layout
 from backburn_numpy.programs.native_program import NativeProgram
 from backburn_numpy.runtime import memory
 
-#: The bytes of a canary on either side of an array, and what each byte is.
+#: The size in bytes of the canary on either side of an array, and the value of each byte.
 CANARY, PATTERN = 1 << 8, 0xA5
 UNTOUCHED = bytes([PATTERN]) * CANARY
-#: The byte that fills memory which nothing has written, or whose array is dead: floats of such bytes are NaN.
+#: The byte that fills uninitialized memory and that of dead arrays: floats of such bytes are NaN.
 UNWRITTEN = 0xFF
-#: The most bytes of dead arrays that are kept, in which nobody may write.
+#: The most bytes of dead arrays that are kept to detect writes.
 KEPT = 1 << 26
 
-#: Modules whose ``np.empty`` is memory that is guarded, or read.
+#: Modules whose ``np.empty`` is not replaced: it allocates guarded memory, or probes the layout of arrays.
 UNCHANGED = (memory.__name__, compiled.__name__)
 
 _found: list[str] = []
 _alive: dict[int, ref[_Guarded]] = {}
 _dead: deque[Any] = deque()
 _dead_size = 0
-#: Outputs of the last replays, held weakly since references decide what is written over, and their bytes.
+#: Outputs of recent replays and their bytes; weak, because reference counts decide which buffers are reused.
 _outputs: deque[tuple[ref[Any], bytes]] = deque(maxlen=256)
-#: Lists whose kernel fills their arena.
+#: Native programs that fill their arena first.
 _filled: WeakSet[NativeProgram] = WeakSet()
 _lock = threading.RLock()
-#: The bytes of each block that has gone back to the pool, filled, by its address.
+#: The bytes of each block returned to the pool and filled, by its address.
 _pooled: dict[int, int] = {}
 #: The allocator that :func:`guarded` replaces; large arrays still come from its pool.
 _from_pool: Callable[..., Any] = memory.empty
 
 
 class MemoryFault(BackburnError, AssertionError):
-    """Something was written where nothing may be."""
+    """Something was written to memory that must not change."""
 
 
 class _Guarded(np.ndarray[Any, np.dtype[np.uint8]]):
@@ -78,7 +78,7 @@ class _Guarded(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 def _bury(raw: Any) -> None:
-    """Let go of the memory of a dead array in which nobody may have written."""
+    """Free the memory of a dead array, and record whether it was written."""
     global _dead_size
     _dead_size -= raw.size
     if not (raw == UNWRITTEN).all():
@@ -88,7 +88,7 @@ def _bury(raw: Any) -> None:
 
 
 def _look_at(whole: Any) -> None:
-    """Note a canary that is not as it was."""
+    """Record changed canaries."""
     raw, size = whole.base, whole.base.size - 2 * CANARY
     for where, part in (("before", raw[:CANARY]), ("after", raw[-CANARY:])):
         if part.tobytes() != UNTOUCHED and (wrong := np.flatnonzero(part != PATTERN)).size:
@@ -103,7 +103,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         size *= n
     is_pooled = size >= tuning.MIN_POOLED_BYTES
     raw = _from_pool((size + 2 * CANARY,), np.dtype(np.uint8)) if is_pooled else memory.aligned(size + 2 * CANARY)
-    raw = raw.view(memory._Raw)  # NumPy would pass over a base of the array's class
+    raw = raw.view(memory._Raw)  # NumPy would skip a base of the array's class
     if is_pooled:
         with _lock:
             filled = _pooled.pop(compiled.address(raw), 0)
@@ -126,7 +126,7 @@ def _numpy_empty(shape: Any, dtype: Any = float, **options: Any) -> Any:
 
 
 class _Filled:
-    """The kernel of a list, which finds NaN in the arena; called under the list's lock."""
+    """The kernel of a native program, with its arena filled with NaN first; called under the program's lock."""
 
     def __init__(self, run: Callable[..., Any], arena: Any) -> None:
         self.run, self.arena = run, arena
@@ -137,7 +137,7 @@ class _Filled:
 
 
 def check(dead: bool = True) -> None:
-    """Raise a :class:`MemoryFault` if a canary, or with ``dead`` the memory of a dead array, was written over."""
+    """Raise a :class:`MemoryFault` if a canary, or with ``dead`` the memory of a dead array, was overwritten."""
     with _lock:
         for known in [*_alive.values()]:
             if (whole := known()) is not None:
@@ -154,14 +154,14 @@ def _copies(arrays: list[Any]) -> list[tuple[Any, Any]]:
 
 
 def _compare(before: list[tuple[Any, Any]], what: str) -> None:
-    """Raise if an array is not as it was."""
+    """Raise if an array has changed."""
     for x, held in before:
         if x.tobytes() != held:
             raise MemoryFault(f"{what} ({x.dtype}{list(x.shape)}) was written over")
 
 
 def _list_call(original: Callable[..., Any], self: NativeProgram, *given: Any) -> Any:
-    """A call of a list whose arena holds NaN, and which leaves what it reads as it is."""
+    """A call of a native program with NaN in its arena, which must not change its operands and constants."""
     name = " ".join(dict.fromkeys(call.operation for call in self.makers))
     for x, v in zip(given, self.given, strict=True):
         if isinstance(v, Variable) and (x.shape, x.dtype.name) != (v.shape, v.dtype.name):
@@ -179,7 +179,7 @@ def _list_call(original: Callable[..., Any], self: NativeProgram, *given: Any) -
 
 
 def _replay(original: Callable[..., Any], self: CompiledProgram, inputs: Any, *rest: Any) -> Any:
-    """A replay that leaves its inputs as they are, and what is left of the outputs of earlier ones."""
+    """A replay that must not change its inputs or live outputs of earlier replays."""
     before = _copies([*inputs])
     found = original(self, inputs, *rest)
     _compare(before, "replay: an input")
@@ -193,7 +193,7 @@ def _replay(original: Callable[..., Any], self: CompiledProgram, inputs: Any, *r
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """A context with guards, in all threads; which raise :class:`MemoryFault` at its end at the latest.
+    """A context with guards in all threads, which raise :class:`MemoryFault` at its end at the latest.
 
     >>> import backburn as bb
     >>> with guarded():

@@ -1,4 +1,4 @@
-"""Interrupts at every moment of a call at which Python looks for signals, one after the other."""
+"""Interrupts at each point of a call at which Python checks for signals, one at a time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import sys
 from typing import Any
 
-#: Parts of the names of files whose code is interrupted.
+#: Code is interrupted in files whose path contains one of these.
 WITHIN = ("/backburn/", "/backburn_numpy/", "<backburn")
-#: Files whose functions run as arrays die, where Python prints an interrupt and goes on.
+#: Files whose functions run when arrays are freed, where Python prints an exception and continues.
 FREE = ("guards.py", "memory.py")
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt in a replay where Python looks for signals: as functions begin, and after calls."""
+    """Raises KeyboardInterrupt where Python checks for signals: when functions begin, and after calls."""
 
     def __init__(self, at: int) -> None:
         self.at, self.points, self.where = at, 0, ""

@@ -20,10 +20,10 @@ from backburn_numpy.runtime import gemm
 BASE = load_backend("numpy")
 
 
-needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
+needs_kernels = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled")
 
 
-#: The instruction sets of this processor that there is a library for.
+#: The instruction sets that this processor supports and a library exists for.
 USABLE = [] if compiled.level() is None else [n for n in build.supported_levels() if n in build.libraries()]
 
 
@@ -33,7 +33,7 @@ def use_level(monkeypatch: pytest.MonkeyPatch, level: str, folder: Path = build.
 
 
 def both(monkeypatch: pytest.MonkeyPatch, name: str, *operands: Any, **options: Any) -> tuple[list[Any], list[Any]]:
-    """The results of an operation by kernels, and by NumPy in float64."""
+    """The results of an operation from kernels, and from NumPy in float64."""
 
     def results(*values: Any) -> list[Any]:
         found = getattr(BASE, name)(*values, **options)
@@ -57,21 +57,21 @@ SPECIAL = np.array(
 
 
 def ends(count: int) -> Any:
-    """Ordinary and special numbers, in an order that puts all pairs beside each other."""
+    """Ordinary and special values, in an order in which every pair is adjacent."""
     x = numbers(count, seed=7)
     x[::3] = np.resize(SPECIAL, len(x[::3]))
     return x
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The end of a Python process with these arguments, and variables beside those of this one."""
+    """Run Python with these arguments, and environment variables in addition to this process's."""
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, check=False
     )
 
 
 def product_is_right(x: Any, y: Any) -> bool:
-    """Whether there is a product of the matrices plus a bias; it must be right, and write its own rows alone."""
+    """Whether ``gemm`` multiplies these matrices; checks the values, and that only the output is written."""
     bias = numbers(y.shape[1]).astype(x.dtype)
     around = np.full((len(x) + 2, len(bias)), 7.0, x.dtype)
     out = gemm.multiply(x, y, bias, around[1:-1])

@@ -1,4 +1,4 @@
-"""Programs of several ranks, each with a limit of time, so that one that hangs is a failure."""
+"""Programs on several ranks with a time limit, so that one that hangs fails."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from backburn.cli.launch import settings
 from backburn.communicators.wheels import find_mpiexec
 
 MPIEXEC = find_mpiexec()
-#: Seconds that a job of two ranks may take, of which a machine with other work to do needs most.
+#: Seconds that a job of two ranks may take; generous, for machines under load.
 LIMIT = 60.0
 if MPIEXEC is None:
     pytest.skip("programs of several ranks need mpiexec", allow_module_level=True)
 
 
 def run_ranks(ranks: int, program: str, limit: float = LIMIT, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python program on so many ranks, which fails the test if it takes longer than ``limit`` seconds."""
+    """Run a Python program on ``ranks`` ranks; fail the test after ``limit`` seconds."""
     code = textwrap.dedent(program)
     return run([str(MPIEXEC), "-n", str(ranks), sys.executable, "-c", code], limit, **environment)
 
 
 def run(command: Sequence[str | Path], limit: float = LIMIT, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process group of its own, which is killed at the limit."""
+    """Run a command in a new process group, which is killed at the limit."""
     variables = {**settings(2), **os.environ, **environment}
     with subprocess.Popen(
         command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

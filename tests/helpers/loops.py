@@ -1,4 +1,4 @@
-"""Loops of machine code on a tile, called as passes call them."""
+"""Machine-code loops on a tile, called as passes call them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from backburn_numpy import compiled
 from backburn_numpy.machine_code.loops import Loop, assemble
 from backburn_numpy.machine_code.memory import Code, executable
 
-#: How the interpreter of tiles calls machine code, and the words of a step (``tile_interpreter.c``).
+#: The tile interpreter's code for calling machine code, and the words per step (``tile_interpreter.c``).
 CODE, WORDS = 8, 23
 
 
 class Tile:
-    """What the interpreter of tiles takes to call a loop once: ``fixed`` and ``starts``, and what these point to."""
+    """The tile interpreter's arguments to call a loop once: ``fixed`` and ``starts``, and what they point to."""
 
     def __init__(self, loop: Loop, arrays: list[Any], rows: int = 1) -> None:
         code = executable(assemble(loop))
@@ -29,7 +29,7 @@ class Tile:
 
 
 def run(loop: Loop, arrays: list[Any], rows: int = 1) -> None:
-    """A loop on a tile."""
+    """Run a loop on a tile."""
     tile = Tile(loop, arrays, rows)
     kernel: Any = compiled.kernel("run_tiles")
     kernel(compiled.address(tile.fixed), compiled.address(tile.starts), None, 1)

@@ -1,6 +1,6 @@
-"""A program that trains on a mesh of four shards, for tests that start it on several ranks.
+"""Train on a mesh of four shards: a program that tests start on several ranks.
 
-Arguments: the folder of runs, the number of epochs, ``new`` or ``resume``, what happens, and the plans.
+Arguments: the folder of runs, the number of epochs, ``new`` or ``resume``, the failure to cause, and the plans.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS = 61
 
 
 class Rows:
-    """A dataset that counts the rows that were read."""
+    """A dataset that counts the rows read."""
 
     def __init__(self) -> None:
         self.x = np.random.default_rng(0).normal(size=(ROWS, 12))
@@ -41,7 +41,7 @@ class Rows:
 
 
 class Happens(train.Callback):
-    """What befalls a rank in step 6, in the middle of the second epoch."""
+    """Causes a failure on a rank in step 6, in the middle of the second epoch."""
 
     def __init__(self, what: str, rank: int) -> None:
         self.what, self.rank = what, rank
@@ -63,7 +63,7 @@ def loss(model: Any, batch: Any) -> Any:
 
 
 def held(x: Any) -> int:
-    """The bytes of memory that this process keeps for a tensor, with all of an array of which a part is a view."""
+    """The bytes that this process holds for a tensor; a view counts as its whole base."""
 
     def of(value: Any) -> int:
         if hasattr(value, "parts"):

@@ -13,7 +13,7 @@ from backburn.base.errors import Unsupported
 
 
 class RealOnly(Wrapper):
-    """What is inside, without its complex dtypes."""
+    """The wrapped backend without its complex dtypes."""
 
     name = "real_only"
 

@@ -1,4 +1,4 @@
-"""Processes of a distributed program as threads of one: their communicator, which may be as late as it is allowed."""
+"""A communicator for threads of one process that stand for ranks, and one that exchanges as late as allowed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from backburn.communicators.local import Done
 
 
 class Group:
-    """What the threads of a communicator share: places for what they exchange, and a barrier."""
+    """What the threads of a communicator share: a slot per rank for the values exchanged, and a barrier."""
 
     def __init__(self, size: int) -> None:
         self.places: list[Any] = [None] * size
         self.barrier = threading.Barrier(size)
 
     def exchanged(self, rank: int, value: Any) -> list[Any]:
-        """The value of every thread; none goes on before all have seen them."""
+        """The value of every thread; no thread continues before all have read them."""
         self.places[rank] = value
         self.barrier.wait(60)
         found = list(self.places)
@@ -29,10 +29,10 @@ class Group:
 
 
 class Threads(Local):
-    """The communicator of a thread. ``events`` notes what it exchanges, with the bytes that go to others."""
+    """The communicator of a thread. ``events`` records its exchanges, with the bytes sent to others."""
 
     def __init__(self, rank: int, group: Group) -> None:
-        self.name = f"thread {threading.get_ident()}"  # by which memory is kept, as processes have their own
+        self.name = f"thread {threading.get_ident()}"  # buffers are cached by name; ranks must not share them
         self.rank = rank
         self.size = len(group.places)
         self.group = group
@@ -77,7 +77,7 @@ class Threads(Local):
 
 
 class Late(Threads):
-    """A communicator that reads what is sent only when it is waited for, as a slow network may."""
+    """A communicator that reads sent buffers only in ``wait``, like a slow network."""
 
     def start_all_to_all(self, send: Sequence[Any], receive: Sequence[Any]) -> Any:
         self._note("start", send)

@@ -1,8 +1,8 @@
-"""A small classification to train, with every part that has a state; as a script, a run that kills itself.
+"""A small classifier, trained with every component that has a state; as a script, a run that kills itself.
 
-``python tests/helpers/training.py FOLDER [STEPS [SIGNAL]]`` goes on with the run in a folder, and sends itself a
-signal, SIGKILL by default, after so many further steps: after 7 of them, with all checkpoints written, or after 7.5,
-while the eighth is computed and checkpoints may be written.
+``python tests/helpers/training.py FOLDER [STEPS [SIGNAL]]`` continues the run in a folder, and sends itself a
+signal, SIGKILL by default, after ``STEPS`` further steps: after 7, with all checkpoints written, or after 7.5,
+during the eighth, when checkpoints may be being written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Y = (X[:, :3].sum(axis=1) > 0).astype(np.int64)
 
 
 class Batches:
-    """Batches in an order that each epoch draws, whose iterators have a position."""
+    """Batches in a random order per epoch, whose iterators have a state."""
 
     def __init__(self, size: int = 16, x: Any = X, y: Any = Y) -> None:
         self.x, self.y, self.size, self.epoch = x, y, size, 0
@@ -44,7 +44,7 @@ class Batches:
 
 
 class Position:
-    """An iterator with Grain's protocol, whose state has bytes."""
+    """An iterator with Grain's protocol, whose state is bytes."""
 
     def __init__(self, data: Batches) -> None:
         self.data, self.at = data, 0
@@ -84,7 +84,7 @@ def network(spec: str = "autodiff(numpy)", hidden: int = 16) -> nn.Sequential:
 
 
 def trainer(folder: Any = None, *, spec: str = "autodiff(numpy)", **options: Any) -> train.Trainer[Any]:
-    """A trainer with every part that has a state."""
+    """A trainer with every component that has a state."""
     given: dict[str, Any] = {
         "data": Batches(),
         "optimizer": optim.AdamW(optim.schedules.ReduceOnPlateau(1e-2, patience=0, factor=0.5)),
@@ -99,7 +99,7 @@ def trainer(folder: Any = None, *, spec: str = "autodiff(numpy)", **options: Any
 
 
 class Ending(train.Callback):
-    """Has a signal sent after so many steps, counted from the first one that it sees. No moment is one of a clock."""
+    """Sends a signal after ``steps`` steps, counted from the first one seen; no fixed delay is used."""
 
     def __init__(self, steps: float, number: int) -> None:
         self.left, self.number = steps, number
@@ -113,7 +113,7 @@ class Ending(train.Callback):
             threading.Thread(target=self.send, args=(self.left * last,), daemon=True).start()
         elif self.left == 0.0:
             assert trainer.folder is not None
-            trainer.folder.wait()  # for the checkpoints before
+            trainer.folder.wait()  # for earlier checkpoints
             self.send(0.0)
 
     def send(self, pause: float) -> None:
@@ -122,8 +122,8 @@ class Ending(train.Callback):
 
 
 def main(folder: str, steps: str | None = None, number: str = "SIGKILL") -> None:
-    """Go on with a run of six epochs of ten steps."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it
+    """Continue a run of six epochs of ten steps."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
     callbacks: list[train.Callback] = [train.EarlyStopping(patience=50), train.Checkpoints(every=3)]
     if steps is not None:
         callbacks.append(Ending(float(steps), getattr(signal, number)))

@@ -1,4 +1,4 @@
-"""Functions and modules that the tests of transforms share."""
+"""Functions and modules shared by the tests of transforms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tensor(values: Any, **options: Any) -> Any:
 def without_collector(function: Any) -> Any:
     """Return the result of ``function`` while the cyclic collector does not run."""
     gc.collect()
-    gc.freeze()  # what there is already would be walked over again by each collection
+    gc.freeze()  # or each collection would traverse existing objects again
     gc.disable()
     try:
         return function()
@@ -36,7 +36,7 @@ def normalized() -> Any:
 
 
 def by_hand(f: Any) -> Any:
-    """``f`` of a module, with a derivative by hand, which is that of ``f``."""
+    """``f`` of a module, with a handwritten derivative that is that of ``f``."""
     made = bb.custom_vjp(f)
     made.define(lambda m: vjp(f, m), lambda pullback, g: pullback(g))
     return made

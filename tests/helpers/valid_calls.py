@@ -1,4 +1,4 @@
-"""One valid call of every public function, by the names of its parameters: what tests of misuse start from."""
+"""One valid call of every public function, by parameter name, from which tests of misuse start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import backburn as bb
 
 F = bb.asarray([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8], [0.9, 0.3, 0.2, 0.1]])
 V = F[0]
-P = bb.asarray([0, 2, 1, 0])  # places
+P = bb.asarray([0, 2, 1, 0])  # positions
 I = bb.asarray([[3, 1, 2, 0], [1, 2, 0, 3], [0, 1, 2, 3]])
 M = F > 0.5
 S = bb.asarray([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]])  # positive definite
@@ -21,8 +21,8 @@ X = bb.asarray(np.linspace(-1, 1, 50).reshape(1, 2, 5, 5).astype("float32"))  # 
 Q = F.quantize()
 
 
-#: Arguments by the parameter's name, unless CALLS says otherwise; a parameter with a default that is not here
-#: is left out of the valid call, and is replaced in turn all the same.
+#: Arguments by parameter name, unless CALLS overrides them. A parameter with a default that is not here
+#: is omitted from the valid call, but still replaced by wrong values in its turn.
 COMMON: dict[str, Any] = {
     "x": F, "y": F, "x1": F, "x2": F, "real": V, "imag": V, "target": F, "logits": F, "arrays": (F, F),
     "indices": P, "mask": M, "value": 1.0, "axis": 0, "shape": (3, 4), "n": 4, "k": 2, "fill_value": 2.0,
@@ -32,7 +32,7 @@ COMMON: dict[str, Any] = {
     "spec": "autodiff(numpy)", "backend": "numpy", "tree": [F], "kind": "integral", "seed": 3, "start_": 1,
 }  # fmt: skip
 
-#: Parameters by function, named by module and name where the module is not the top level.
+#: Parameters by function; functions outside the top level have their module as a prefix.
 CALLS: dict[str, dict[str, Any]] = {
     "arange": {"start": 0},
     "astype": {"dtype": "int32"},
@@ -213,12 +213,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "nn.functional.quantized_linear": {"x": F, "weight": bb.asarray(np.ones((2, 4), "float32")).quantize()},
 }  # fmt: skip
 
-#: Functions that declare operations or transform functions have tests of bad input with their other tests.
+#: Excluded: functions that declare operations or transform functions; other tests check their bad input.
 LEFT_OUT = {"__array_namespace_info__", "gradient_rule", "implement", "operation"}
 
 
 def modules() -> dict[str, types.ModuleType]:
-    """The modules whose functions users call, by the prefix that names are given."""
+    """The modules whose functions users call, by the prefix of their names."""
     return {
         "": bb._namespace, "linalg.": bb.linalg, "fft.": bb.fft, "fourier.": bb.fourier,
         "random.": bb.random, "nn.functional.": bb.nn.functional,
@@ -237,7 +237,7 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def valid_call(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    """Parameters by name with which the function succeeds."""
+    """Arguments by parameter name with which the function succeeds."""
     given = CALLS.get(name, CALLS.get(name.rpartition(".")[2], {})) if "." not in name else CALLS.get(name, {})
     call = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -249,7 +249,7 @@ def valid_call(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def bind(function: Callable[..., Any], call: dict[str, Any]) -> Any:
-    """Call a function by the names of its parameters, also of those that have no keyword."""
+    """Call a function with arguments by parameter name, including positional-only parameters."""
     positional, options = [], {}
     parameters = inspect.signature(function).parameters.values()
     by_place = any(p.kind is p.VAR_POSITIONAL for p in parameters)

@@ -1,4 +1,4 @@
-"""Files of weights, written by hand from the formats' descriptions: what the readers are tested with."""
+"""Weight files for tests of the readers, written from the formats' specifications."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Global(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call that a pickle asks for."""
+    """A call in a pickle."""
 
     function: Any
     arguments: Any
@@ -93,7 +93,7 @@ def opcodes(value: Any) -> bytes:
 
 
 def torch_tensor(key: str, x: np.ndarray, view: tuple[Any, ...] = (), **changed: Any) -> Call:
-    """What a pickle has for an array whose values are the storage ``key``; ``changed`` are lies about it."""
+    """The pickled form of an array whose values are the storage ``key``; ``changed`` are false attributes."""
     storage = Persistent(
         ("storage", Global("torch", STORAGES[x.dtype.name]), key, "cpu", changed.get("numel", x.size), *view)
     )
@@ -154,7 +154,7 @@ def text(value: str) -> bytes:
     return struct.pack("<Q", len(value.encode())) + value.encode()
 
 
-#: One value of each of the kinds of metadata: a number, a string, lists of numbers, strings and lists.
+#: One metadata value of each type: a number, a string, lists of numbers, strings and lists.
 VALUES = {
     "general.architecture": struct.pack("<I", 8) + text("llama"),
     "general.alignment": struct.pack("<II", 4, 64),
@@ -166,7 +166,7 @@ VALUES = {
 
 
 class GGUFTensor(NamedTuple):
-    """A tensor of a GGUF file: the number of its type, its shape as ours, and its bytes."""
+    """A tensor of a GGUF file: the code of its type, its shape in our order, and its bytes."""
 
     kind: int
     shape: tuple[int, ...]

@@ -1,8 +1,8 @@
-"""``python -m tests.programs``: random programs, recorded, beside the same programs as they are.
+"""``python -m tests.programs``: compare recorded random programs with the same programs unrecorded.
 
-Programs run in a child process, which notes the name of each before it begins, so that one that ends the process is
-found and reported, too. ``--minutes`` or ``--count`` says how long, ``--seed`` which programs (a new one each time,
-unless it is given), and ``--replay NAME`` runs one program again. A failure is made shorter and printed as a script.
+Programs run in a child process, which records the name of each before running it, so that a program that crashes the
+process is reported, too. ``--minutes`` or ``--count`` limits the run, ``--seed`` selects the programs (a new seed each
+time by default), and ``--replay NAME`` runs one program again. A failure is shortened and printed as a script.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tests.programs.modes import CUPY, Case, case_of
 from tests.programs.running import Failure, Skipped, run
 from tests.programs.shrinking import script, shrink
 
-#: Programs in one child, and the seconds that one may take.
+#: Programs per child, and the time limit of one in seconds.
 BATCH, LONGEST = 2000, 240
 #: Bytes for a message.
 ROOM = 1 << 16
 
 
 class Shared:
-    """Memory that a child writes and its parent reads: the number of the program, and what has been found out."""
+    """Memory that a child writes and its parent reads: the number of the program, or the outcome."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, ROOM)
@@ -55,7 +55,7 @@ HAS_GUARDS = True
 
 
 def outcome(case: Case) -> str:
-    """What becomes of a case, in words: those of a failure begin with "failed"."""
+    """The outcome of a case, as text; that of a failure begins with "failed"."""
     try:
         return run(case, has_guards=HAS_GUARDS)
     except Skipped as skipped:
@@ -65,7 +65,7 @@ def outcome(case: Case) -> str:
 
 
 def in_child(work: Callable[[Shared, Shared], None]) -> tuple[int, str, str]:
-    """Run something in a child: its status, the name that it noted last, and its message."""
+    """Run ``work`` in a child: its status, the last name that it recorded, and its message."""
     current, message = Shared(), Shared()
     with tempfile.TemporaryFile() as stacks:
         return _watched(work, current, message, stacks)
@@ -99,12 +99,12 @@ def _watched(
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             stacks.seek(0)
-            return signal.SIGALRM, last, f"failed: it takes longer than {LONGEST} s\n{stacks.read().decode()}"
+            return signal.SIGALRM, last, f"failed: took longer than {LONGEST} s\n{stacks.read().decode()}"
         time.sleep(0.002)
 
 
 def apart(case: Case) -> str:
-    """What becomes of a case in a child of its own."""
+    """The outcome of a case in a separate child."""
     status, _, message = in_child(lambda current, message: message.put(outcome(case)))
     return message if status in (0, signal.SIGALRM) or message else f"failed: the process ended by {_ending(status)}"
 
@@ -116,13 +116,13 @@ def _ending(status: int) -> str:
 
 
 def kind_of(words: str) -> str:
-    """A failure without what differs between programs that fail alike: its first words, or the error that is raised."""
+    """The part of a failure that similar failures share: the first words, or the class of the error."""
     first, _, error = words.partition(" raises ")
     return f"{first} raises {error.partition(':')[0]}" if error else " ".join(words.split()[:2])
 
 
 def report(case: Case, words: str, is_short: bool) -> None:
-    """Print a failure, as short as it can be made."""
+    """Print a failure, shortened as far as possible if ``is_short``."""
     print(f"\n{case.describe()}\n  {words}", flush=True)
     if is_short:
         kind = kind_of(words)
@@ -135,7 +135,7 @@ def report(case: Case, words: str, is_short: bool) -> None:
 
 
 def many(seed: str, start: int, stop: int, end: float, counts: Any) -> tuple[int, list[tuple[str, str]]]:
-    """Run programs in a child until one fails: how many, and the failures."""
+    """Run programs in a child until one fails; returns their number, and the failures."""
     tally = mmap.mmap(-1, ROOM)
 
     def work(current: Shared, message: Shared) -> None:
@@ -167,30 +167,30 @@ def many(seed: str, start: int, stop: int, end: float, counts: Any) -> tuple[int
 
 
 def main() -> int:
-    """Run programs, print what was found out, and return 1 if one failed."""
+    """Run programs, print the outcome, and return 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", default=secrets.token_hex(4), help="what the names of programs begin with")
-    parser.add_argument("--cupy", action="store_true", help="on the stand-in for CuPy; such names begin with cupy-")
+    parser.add_argument("--seed", default=secrets.token_hex(4), help="the prefix of program names")
+    parser.add_argument("--cupy", action="store_true", help="run on the stand-in for CuPy; such names begin with cupy-")
     parser.add_argument("--start", type=int, default=0, help="the number of the first program")
-    parser.add_argument("--count", type=int, default=sys.maxsize, help="how many programs")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="for how long")
-    parser.add_argument("--failures", type=int, default=5, help="failures after which it ends")
+    parser.add_argument("--count", type=int, default=sys.maxsize, help="the number of programs")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="the time limit")
+    parser.add_argument("--failures", type=int, default=5, help="stop after this many failures")
     parser.add_argument("--replay", metavar="NAME", help="run one program again")
-    parser.add_argument("--as-it-is", action="store_true", help="do not make failures shorter")
-    parser.add_argument("--unguarded", action="store_true", help="leave memory as it is, for sanitizers")
+    parser.add_argument("--as-it-is", action="store_true", help="do not shorten failures")
+    parser.add_argument("--unguarded", action="store_true", help="run without memory guards, for sanitizers")
     options = parser.parse_args()
     if options.cupy and not options.seed.startswith(CUPY):
         options.seed = CUPY + options.seed
     is_cupy = (options.replay or options.seed).startswith(CUPY)
     if is_cupy and COMPILER is None:
-        print("random programs: no program was run, since there is no g++ to run CuPy's kernels with")
+        print("random programs: no program was run: CuPy's kernels need g++ to run on the CPU")
         return 0
     with standing_in() if is_cupy else nullcontext():
         return tried(options)
 
 
 def tried(options: argparse.Namespace) -> int:
-    """Do as the options say."""
+    """Run programs as the options specify; 1 if one failed."""
     global HAS_GUARDS
     HAS_GUARDS = not options.unguarded
     warnings.simplefilter("ignore")

@@ -1,7 +1,7 @@
-"""Random programs: lines of Python over tensors, drawn from the whole table of operations.
+"""Random programs: lines of Python over tensors that use the whole table of operations.
 
-A program is text, so that one that fails can be printed and run. Every line is computed while it is drawn, on the
-backend ``numpy``: so shapes are known, and lines that raise or leave moderate numbers are drawn again.
+A program is text, so that a failing one can be printed and run. Every line is computed on the backend ``numpy`` when it
+is drawn, so that shapes are known, and lines that raise or give large values are drawn again.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from backburn.nn import functional
 #: The names that programs use.
 NAMES: dict[str, Any] = {"bb": bb, "F": functional, "np": np}
 
-#: Sides of small arrays: around the lines of caches and vectors, and primes.
+#: Sizes of axes of small arrays: around the widths of vectors and cache lines, and primes.
 SIDES = (1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 13, 16, 17)
-#: Shapes on both sides of what planners compare with: joined calls (4,096 elements), parts of stacks and repeated rows
-#: (16,384), results of lists (65,536), recycled memory (256 KiB).
+#: Shapes on both sides of the planners' thresholds: joined calls (4,096 elements), parts of stacks and repeated rows
+#: (16,384), results of native programs (65,536), pooled memory (256 KiB).
 LARGE = (
     *((4095,), (4096,), (4097,), (64, 64), (63, 65), (16, 256), (17, 241), (255, 17), (2, 33, 64)),
     *((16383,), (16384,), (128, 128), (129, 127), (16, 1025), (65, 256), (4, 65, 65)),
     *((65535,), (65537,), (256, 256), (257, 255), (2, 181, 181)),
 )
-#: The largest number that a line may leave, beside those of integers.
+#: The largest absolute value that a line of floats may give.
 MOST = 30.0
-#: What inputs are parts of.
+#: Inputs are slices of these.
 NORMAL = np.random.default_rng(40).normal(size=1 << 19)
 UNIFORM = np.random.default_rng(41).random(1 << 19)
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a program: its name, and what its tensors are like."""
+    """A value of a program: its name, shape and dtype."""
 
     name: str
     shape: tuple[int, ...]
@@ -50,7 +50,7 @@ class Value:
 
     @property
     def is_float(self) -> bool:
-        """Whether it has floats, of which derivatives are taken."""
+        """Whether its dtype is a float, so that it is differentiated."""
         return "float" in self.dtype
 
     @property
@@ -61,14 +61,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Input:
-    """An argument, with the values that it has in each call; below ``high`` for integers."""
+    """An argument and its values in each call; integers are below ``high``."""
 
     value: Value
     high: int = 0
-    #: The dtype that it had before it was widened, whose numbers it still has.
+    #: The dtype before widening, to which its values are still rounded.
     rounded: str = ""
 
-    @lru_cache(200)  # noqa: B019 - an input is a value, and both runs of a program need its numbers
+    @lru_cache(200)  # noqa: B019 - inputs are immutable, and both runs of a program need these values
     def array(self, seed: int, batch: tuple[int, ...] = ()) -> Any:
         """The values for a call."""
         shape = batch + self.value.shape
@@ -88,7 +88,7 @@ class Input:
 
 
 def _numbers(table: Any, shape: tuple[int, ...], at: int) -> Any:
-    """Numbers from a table, since a generator for each input would take longer than most calls."""
+    """A slice of a table: a generator for each input would take longer than most calls."""
     size = prod(shape)
     first = at % (table.size - size)
     return table[first : first + size].reshape(shape).copy()
@@ -96,7 +96,7 @@ def _numbers(table: Any, shape: tuple[int, ...], at: int) -> Any:
 
 @dataclass(frozen=True)
 class Line:
-    """Statements that make one value."""
+    """Statements that compute one value."""
 
     value: Value
     text: str
@@ -133,7 +133,7 @@ class Program:
         return "\n".join([f"def program({arguments}):", *(f"    {text}" for text in body)])
 
     def function(self, space: dict[str, Any], between: str = "", returns: str = "") -> Callable[..., Any]:
-        """The program, compiled, with the names of its constants and of what ``between`` calls."""
+        """The compiled program; ``space`` has its constants and the names that ``between`` uses."""
         space = {**NAMES, **space}
         exec(_compiled(self.source(between, returns)), space)
         made: Callable[..., Any] = space["program"]
@@ -144,12 +144,12 @@ class Program:
         return _NAME.findall(text)
 
     def reading(self, form: str) -> Program:
-        """The program with ``form`` of each value that a line reads in place of the value."""
+        """The program with ``form`` applied to each value that a line reads."""
         lines = (replace(x, text=_READ.sub(lambda name: form.format(name[0]), x.text)) for x in self.lines)
         return replace(self, lines=tuple(lines))
 
     def live(self, also: Collection[str] = ()) -> Program:
-        """The program without lines, inputs and constants that neither a result needs nor those named."""
+        """The program without lines, inputs and constants that neither a result nor ``also`` needs."""
         needed, kept = {*self.results, *also}, []
         for line in reversed(self.lines):
             if line.value.name in needed:
@@ -162,12 +162,12 @@ class Program:
 
 @lru_cache(8)
 def _compiled(source: str) -> Any:
-    """The code of a program, which is run as it is and recorded."""
+    """The compiled code of a program, cached because it runs unrecorded and recorded."""
     return compile(source, "<program>", "exec")
 
 
 def widened(program: Program) -> Program:
-    """The program in float64, with the same numbers as inputs."""
+    """The program in float64, with inputs of the same values."""
 
     def wide(v: Value) -> Value:
         return replace(v, dtype="float64") if v.is_float else v
@@ -192,7 +192,7 @@ def _statements(line: Line, between: str) -> list[str]:
 
 @dataclass
 class Draw:
-    """A program that is being drawn: random choices among the values that it has so far."""
+    """A program under construction: random choices among its values so far."""
 
     rng: random.Random
     dtype: str
@@ -213,7 +213,7 @@ class Draw:
         return self.rng.choice(options)
 
     def shape(self, ndim: int | None = None) -> tuple[int, ...]:
-        """A shape, often one that the program has."""
+        """A shape, often with sizes of axes from the program."""
         if self.is_large and self.chance(0.5):
             found: tuple[int, ...] = self.one([s for s in LARGE if ndim is None or len(s) == ndim] or [(3,)])
             if ndim is None or len(found) == ndim:
@@ -249,17 +249,17 @@ class Draw:
         return recent
 
     def array(self, ndim: int, largest: int = 1 << 17) -> Value:
-        """A float array with so many axes, none of them empty, that exists or is made."""
+        """A non-empty float array of rank ``ndim``, existing or new."""
         found = self.any(lambda v: len(v.shape) == ndim and 0 < v.size <= largest)
         return found if found is not None and self.chance(0.8) else self.new(self.shape(ndim))
 
     def of(self, shape: tuple[int, ...], dtype: str | None = None) -> Value:
-        """A float array of a shape, that exists or is made."""
+        """A float array of a shape, existing or new."""
         found = self.any(lambda v: v.shape == shape and v.dtype == (dtype or self.dtype))
         return found if found is not None and self.chance(0.7) else self.new(shape, dtype)
 
     def indices(self, shape: tuple[int, ...], high: int) -> str:
-        """Whole numbers below ``high``: an input, or a list as a constant."""
+        """Integers below ``high``: an input, or a list as a constant."""
         if len(shape) == 1 and self.chance(0.4):
             return repr([self.rng.randrange(high) for _ in range(shape[0])])
         known = [x.value.name for x in (*self.inputs, *self.constants) if x.value.shape == shape and 0 < x.high <= high]
@@ -268,7 +268,7 @@ class Draw:
         return self.new(shape, self.one(("int64", "int64", "int32")), high).name
 
     def partner(self, shape: tuple[int, ...], dtype: str) -> str:
-        """An operand that broadcasts with a shape: a value, a part of one, a new array, or a number."""
+        """An operand that broadcasts with a shape: a value, a new array, or a number."""
         if self.chance(0.2):
             return repr(self.one((0.0, -0.0, 0.5, 2.0, -1.5, 1.0, 3, 0.1)))
         found = self.any(lambda v: v.dtype == dtype and v.size > 0 and _broadcasts(v.shape, shape))
@@ -281,7 +281,7 @@ class Draw:
     # ---- lines ----
 
     def add(self, text: str) -> bool:
-        """Add a line with this expression, or these statements with ``$`` for the value; False if it cannot be."""
+        """Add a line with this expression, or these statements with ``$`` for the value; False if it is rejected."""
         name = f"v{len(self.lines)}"
         text = text.replace("$", name) if "$" in text else f"{name} = {text}"
         try:
@@ -305,7 +305,7 @@ def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 
 def program_of(rng: random.Random, *, has_random: bool = True, longest: int = 40, has_large: bool = True) -> Program:
-    """A random program of at most so many lines."""
+    """A random program of at most ``longest`` lines."""
     from tests.programs.productions import PRODUCTIONS, WEIGHTS
 
     dtype = rng.choices(["float32", "float64", "float16", "bfloat16"], [70, 22, 4, 4])[0]
@@ -313,7 +313,7 @@ def program_of(rng: random.Random, *, has_random: bool = True, longest: int = 40
     for _ in range(rng.randint(1, 3)):
         draw.new(draw.shape())
     count = min(longest, rng.choice((3, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 26, 33, 40)))
-    favoured = rng.choices(PRODUCTIONS, WEIGHTS, k=4)  # so that some programs have many lines of one kind
+    favoured = rng.choices(PRODUCTIONS, WEIGHTS, k=4)  # some programs have many lines of one kind
     with bb.use_backend("numpy"), bb.random.fork(0):
         for _ in range(3 * count):
             if len(draw.lines) >= count:

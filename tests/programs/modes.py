@@ -1,4 +1,4 @@
-"""The ways in which a random program is tried: as it is, differentiated, batched, on shards, as a step with a state."""
+"""The modes in which a random program runs: unchanged, differentiated, batched, on shards, as a step with a state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.programs.generator import Program, program_of
 import backburn as bb
 from backburn import optim
 
-#: The backends, the share of programs on each, and whether replays give the bits of the calls one by one.
+#: The backends, the share of programs on each, and whether replays must equal unrecorded calls bitwise.
 TOWERS: dict[str, tuple[int, bool]] = {
     "autodiff(capture(numpy))": (50, False),
     "capture(numpy)": (20, False),
@@ -22,7 +22,7 @@ TOWERS: dict[str, tuple[int, bool]] = {
     "autodiff(capture(sharded(numpy, dp=2, inputs=first, on_fallback=allow)))": (5, False),
     "capture(sharded(numpy, tp=3, inputs=last, on_fallback=allow), join=false)": (4, True),
 }
-#: Those of programs whose name begins with :data:`CUPY`, over the stand-in for CuPy: its graphs make the same calls.
+#: The same for programs whose name begins with :data:`CUPY`, on the stand-in for CuPy; CUDA graphs run the same calls.
 CUPY = "cupy-"
 CUPY_TOWERS = {
     "autodiff(cupy)": (40, True),
@@ -30,7 +30,7 @@ CUPY_TOWERS = {
     "autodiff(capture(cupy))": (30, False),
     "capture(cupy)": (20, False),
 }
-#: The ways, and the share of programs of each.
+#: The modes, and the share of programs in each.
 MODES = {"value": 36, "grad": 21, "second": 5, "vmap": 8, "vmap grad": 3, "jvp": 5, "state": 14, "train": 8}
 #: The optimizers of steps that train.
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -46,32 +46,32 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 FLOATS = (bb.float16, bb.bfloat16, bb.float32, bb.float64)
 #: The examples of a batch under ``vmap``.
 BATCH = 3
-#: The most lines of programs whose derivatives are differentiated, and of those on shards, which make many more calls.
+#: The most lines of second derivatives and of programs on shards, which run many more calls.
 LONGEST = 12
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program, and how it is tried."""
+    """A program, and how it is run."""
 
     name: str
     program: Program
     tower: str
     mode: str
-    #: What becomes of each input that is state: an expression over values of the program.
+    #: The new value of each input that is state: an expression over values of the program.
     renewals: tuple[tuple[str, str], ...] = ()
     optimizer: str = ""
     threads: int = 1
     interrupted: bool = False
     at_once: bool = False
-    #: Whether two recordings of it, for different arguments, take the state over from one another.
+    #: Whether two recordings, for different arguments, alternate on one state.
     in_turns: bool = False
-    #: Whether some calls are given parts of arrays as state, of which the rest is still held.
+    #: Whether the state of some calls has views of larger arrays that are still held.
     has_parts: bool = False
 
     @property
     def is_exact(self) -> bool:
-        """Whether replays have to give the bits of the calls one by one."""
+        """Whether replays must equal unrecorded calls bitwise."""
         return (TOWERS | CUPY_TOWERS)[self.tower][1]
 
     @property
@@ -90,18 +90,18 @@ class Case:
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """The shape of the batch of each input."""
+        """The batch dimensions of each input."""
         return (BATCH,) if self.mode.startswith("vmap") else ()
 
     def describe(self) -> str:
-        """The case in a line."""
+        """The case in one line."""
         known = {"interrupted": self.interrupted, "at once": self.at_once, "in turns": self.in_turns}
         extras = [words for words, holds in (known | {"parts as state": self.has_parts}).items() if holds]
         return ", ".join([f"{self.name}: {self.mode} on {self.tower}", *extras, f"threads={self.threads}"])
 
 
 def case_of(name: str) -> Case:
-    """The case of a seed."""
+    """The case of a name."""
     rng = random.Random(name)
     towers = CUPY_TOWERS if (is_cupy := name.startswith(CUPY)) else TOWERS
     tower = rng.choices([*towers], [share for share, _ in towers.values()])[0]
@@ -129,7 +129,7 @@ def case_of(name: str) -> Case:
 
 
 def _renewals(rng: random.Random, program: Program) -> Iterator[tuple[str, str]]:
-    """Inputs that become state, and what renews each: results, parts of values, itself, or one another."""
+    """Inputs that become state, each with its new value: a result, a slice of a value, itself, or another input."""
     floats = [x.value for x in program.inputs if x.value.is_float]
     chosen = rng.sample(floats, rng.randint(1, len(floats))) if floats else []
     values = [line.value for line in program.lines]
@@ -148,7 +148,7 @@ def _renewals(rng: random.Random, program: Program) -> Iterator[tuple[str, str]]
 
 
 def function_of(case: Case, space: dict[str, Any], between: str = "") -> Callable[..., Any]:
-    """The function that is recorded: ``(*inputs) -> results``, or ``(state, *inputs, turn) -> state, results``."""
+    """The function to record: ``(*inputs) -> results``, or ``(state, *inputs, turn) -> state, results``."""
     program = case.program
     floats = tuple(i for i, x in enumerate(program.inputs) if x.value.is_float)
     at = [i for i, x in enumerate(program.inputs) if x.value.name in dict(case.renewals)]
@@ -205,9 +205,9 @@ def function_of(case: Case, space: dict[str, Any], between: str = "") -> Callabl
 
 
 def _loss(f: Callable[..., Any], *inputs: Any) -> Any:
-    """A number that every float result contributes to, in a way that is not linear."""
+    """A scalar that depends nonlinearly on every float result."""
     total: Any = 0.0
     for r in f(*inputs):
         if r.dtype in FLOATS and r.size:
             total = total + bb.mean(bb.sin(bb.astype(r, bb.float32) if r.dtype.bits == 16 else r)) * 2.0
-    return total if isinstance(total, bb.Tensor) else bb.zeros(())  # there are empty results alone
+    return total if isinstance(total, bb.Tensor) else bb.zeros(())  # all results are empty

@@ -1,6 +1,6 @@
-"""What lines of random programs compute: a function for each kind, which draws operands and writes an expression.
+"""Productions: the functions that draw operands and write the lines of random programs.
 
-A production returns the text of an expression, or of statements that assign to ``$``, or None where nothing fits.
+A production returns the text of an expression, or of statements that assign to ``$``, or None if no value fits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RUNNING = (
 
 
 def part(d: Draw, v: Value) -> tuple[str, tuple[int, ...]]:
-    """A part of a value by an index, as text, and its shape."""
+    """A value indexed with slices and integers, as text, and its shape."""
     keys: list[Any] = []
     for n in v.shape[: d.rng.randint(1, max(1, len(v.shape)))]:
         kind = d.rng.random()
@@ -74,7 +74,7 @@ def _key(key: Any) -> str:
 
 
 def operand(d: Draw, *, ndim: int | None = None) -> tuple[str, tuple[int, ...], str]:
-    """A float operand as text, perhaps a part of a value or an expression; its shape and dtype."""
+    """A float operand as text (a value, an indexed value or an expression), its shape and its dtype."""
     v = d.any(lambda v: ndim is None or len(v.shape) == ndim) or d.new(d.shape(ndim))
     if ndim is None and d.chance(0.2):
         return (*part(d, v), v.dtype)
@@ -87,7 +87,7 @@ def axis_of(d: Draw, v: Value) -> int:
     return d.rng.randrange(-len(v.shape), len(v.shape))
 
 
-# ---- element by element, moves ----
+# ---- element-wise operations, moves ----
 
 
 def unary(d: Draw) -> str:
@@ -103,7 +103,7 @@ def binary(d: Draw) -> str:
 
 
 def joined(d: Draw) -> str | None:
-    """A concatenation or a stack of values, parts of them, and new ones."""
+    """A concatenation or a stack of values, slices of values, and new values."""
     v = d.array(d.rng.randint(1, 3))
     if v.size > 40000:
         return None
@@ -132,7 +132,7 @@ def joined(d: Draw) -> str | None:
 
 
 def whole_parts(d: Draw) -> str | None:
-    """Sums of parts of one value, as in differences and in slopes."""
+    """Arithmetic on slices of one value, as in differences and their gradients."""
     v = d.any(lambda v: bool(v.shape) and v.shape[0] > 2)
     if v is None:
         return None
@@ -274,7 +274,7 @@ def running(d: Draw) -> str | None:
 
 
 def selected(d: Draw) -> str | None:
-    """Extrema with their indices, the largest few, positions; and what uses whole numbers and booleans."""
+    """Extrema with indices, top-k, positions, and expressions with integers and bools."""
     v = d.any(lambda v: bool(v.shape) and v.size > 0)
     if v is None:
         return None
@@ -383,7 +383,7 @@ def convolved(d: Draw) -> str | None:
 
 
 def recurrent(d: Draw) -> str | None:
-    """Cells, layers and loops: over rows, with one weight for all steps."""
+    """Recurrent cells, layers and loops over rows, with one weight for all steps."""
     length, rows, size = d.one((1, 2, 3, 5, 8)), d.one((1, 2, 3, 5)), d.one((1, 2, 3, 5, 8))
     kind = d.rng.randrange(8)
     if kind < 2:
@@ -451,7 +451,7 @@ def loss(d: Draw) -> str | None:
 
 
 def branched(d: Draw) -> str | None:
-    """A branch on shapes, a checkpoint, another dtype, a derivative or a batch inside of the program."""
+    """A branch on shapes, a checkpoint, a conversion, a derivative or ``vmap`` inside the program."""
     v = d.any(lambda v: 0 < v.size < 5000)
     if v is None:
         return None
@@ -470,7 +470,7 @@ def branched(d: Draw) -> str | None:
 
 
 def whole(d: Draw) -> str | None:
-    """Arithmetic of whole numbers and booleans."""
+    """Integer arithmetic."""
     v = d.any(kind="int")
     if v is None:
         f = d.any(lambda v: bool(v.shape) and v.size > 0)

@@ -1,4 +1,4 @@
-"""One case: the calls of a recorded program beside those of the program as it is."""
+"""Run one case: compare calls of a recorded program with those of the unrecorded program."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ from backburn.programs.fusion import partition
 from backburn_numpy.programs import verifier
 from backburn_numpy.runtime import threads
 
-#: The values of the inputs in each call: the first runs as it is, the second is recorded, and the rest are replays.
+#: The seed of the inputs in each call: the first runs unrecorded, the second is recorded, the rest are replays.
 SEEDS = (0, 1, 2, 3, 1)
-#: The same where calls change neither a state nor random numbers. There the first tells what the third has to give, and
-#: the second gives what the fourth does; in a share of the programs those are compared with the program, too.
+#: The same if calls change neither state nor random numbers. The third call must equal the first, the fourth the
+#: second; in a share ``COMPARED`` of the programs, the latter are also compared with the unrecorded program.
 PURE, COMPARED = (2, 1, 2, 1, 1), 0.25
-#: An argument of each call where two recordings take turns: each runs as it is, is recorded, and is replayed.
+#: An argument of each call where two recordings alternate: each runs unrecorded, is recorded, and is replayed.
 TURNS = "aaabbbaba"
-#: The calls that are given parts of arrays as state.
+#: The calls whose state has views of larger arrays.
 PARTS = (2, 3, 6)
-#: The share of programs whose lists are verified.
+#: The share of programs whose native programs are verified.
 VERIFIED = 0.2
-#: The share of programs whose rows are passed over however few they are.
+#: The share of programs that use passes over rows at any size.
 SMALL_ROWS = 0.3
 #: The share of these in which passes read masks of any size.
 SMALL_MASKS = 0.5
-#: The call that is interrupted, after which there is one more.
+#: The index of the interrupted call; one more follows.
 INTERRUPTED = 3
-#: How far results may lie apart, of their largest element, before the program itself is asked how exact it is.
+#: The error relative to the largest element above which the unrecorded program's own error is estimated.
 CLOSE = {"float64": 1e-11, "float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1}
-#: The noise that tells it, in units of rounding; how many samples of it; and how much more is a failure.
+#: The noise for this estimate, in epsilons; the number of samples; and the factor above which the difference fails.
 NOISE, SAMPLES, ALLOWED = 8.0, 6, 30.0
-#: How many times farther from the truth than the program's own results is a failure.
+#: A result may be this many times as far from float64 as the unrecorded program's.
 FARTHER = 8.0
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 class Failure(AssertionError):
-    """A recorded program that does something else than the program."""
+    """A recorded program differs from the unrecorded one."""
 
 
 class Skipped(Exception):
-    """A program of which nothing can be said: it raises, or is not recorded."""
+    """A program that cannot be compared: it raises, or is not recorded."""
 
 
 Values = list[tuple[str, Any]]
 
 
 def seeds_of(case: Case) -> tuple[int, ...]:
-    """The values of the inputs in each call of a case."""
+    """The seeds of the inputs in each call of a case."""
     if case.in_turns:
         return tuple(i % 4 for i in range(len(TURNS)))
     seeds = PURE if case.is_pure else SEEDS
@@ -69,7 +69,7 @@ def seeds_of(case: Case) -> tuple[int, ...]:
 
 
 def values_of(tree: Any) -> Values:
-    """The tensors of a tree: their dtypes, and their elements in NumPy's arrays, of which nothing changes."""
+    """The dtypes of the tensors of a tree, and copies of their elements in NumPy arrays."""
     found = []
     for x in flatten(tree)[0]:
         if isinstance(x, bb.Tensor):
@@ -80,7 +80,7 @@ def values_of(tree: Any) -> Values:
 
 
 class Calls:
-    """The calls of a case, of the function as it is or recorded."""
+    """The calls of a case, unrecorded or recorded."""
 
     def __init__(self, case: Case, wrap: Any = None, between: str = "", noise: Any = None) -> None:
         self.case = case
@@ -97,9 +97,9 @@ class Calls:
             if case.mode == "train":
                 given = {name: x.require_grad() for name, x in given.items()}
             self.state = (given, OPTIMIZERS[case.optimizer]()) if case.mode == "train" else given
-        #: How many calls of a step with a state there were.
+        #: The number of calls of a step with a state so far.
         self.made = 0
-        #: What a recorded function was given and has returned, and their values then.
+        #: Arguments and results of a recorded function, and their values at the time.
         self.held: list[tuple[Any, Values]] = []
 
     def inputs(self, seed: int) -> list[Any]:
@@ -107,7 +107,7 @@ class Calls:
         return [x.tensor(seed, self.case.batch, self.case.tower) for x in self.case.program.inputs]
 
     def call(self, seed: int) -> Values:
-        """The values of the results of a call, and of the state that it leaves."""
+        """The values of a call's results and of the state after it."""
         given = self.inputs(seed)
         before = values_of(given) if self.is_recorded else []
         if self.case.has_state:
@@ -124,7 +124,7 @@ class Calls:
         return found + self.state_values()
 
     def _give_parts(self) -> None:
-        """Make arrays of the state parts of others, which are held, and which nobody may write over."""
+        """Replace arrays of the state by views of larger arrays, which are held and must not be overwritten."""
         arrays = self.state[0] if self.case.mode == "train" else self.state
         for name, v in arrays.items():
             x = v.inner() if self.case.mode == "train" else v
@@ -136,7 +136,7 @@ class Calls:
                 arrays[name] = part.to(v.backend).require_grad() if self.case.mode == "train" else part
 
     def state_values(self) -> Values:
-        """The values of the state, and what an optimizer keeps and counts."""
+        """The values of the state, including an optimizer's."""
         if self.case.mode != "train":
             return values_of(self.state) if self.case.has_state else []
         weights, optimizer = self.state
@@ -147,9 +147,9 @@ class Calls:
 
 
 def run(case: Case, *, has_guards: bool = True) -> str:
-    """Try a case. Returns what was found out in a word; raises :class:`Failure` or :class:`Skipped`.
+    """Run a case. Returns the outcome in a word; raises :class:`Failure` or :class:`Skipped`.
 
-    Guards are left out where a sanitizer looks on, which knows where arrays end by itself.
+    Sanitizers need no guards: they know where arrays end.
     """
     before, verified = threads.num_threads(), verifier.VERIFIES
     limits = partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH, partition.MAX_ELEMENTS_ALONE
@@ -191,9 +191,9 @@ def _run(case: Case) -> tuple[str, Calls, list[Values | None]]:
             raise
         except Exception as error:
             _plain(case, [PURE[0]])  # which may raise, too
-            raise Failure(f"recorded, it raises {type(error).__name__}: {error}") from error
+            raise Failure(f"the recorded program raises {type(error).__name__}: {error}") from error
     check()
-    if case.is_pure:  # the first call is the program as it is
+    if case.is_pure:  # the first call runs unrecorded
         expected = [found[0] if seed == PURE[0] else values for seed, values in zip(PURE, expected, strict=False)]
     for i, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
         if mine is not None and theirs is not None and (words := differs(case, mine, theirs, exact=case.is_exact)):
@@ -203,19 +203,19 @@ def _run(case: Case) -> tuple[str, Calls, list[Values | None]]:
     for tensors, then in recorded.held:
         try:
             now = values_of(tensors)
-        except GraphError:  # a result was a part of the state, which the next call used up
+        except GraphError:  # a result was a view of the state, which the next call donated
             continue
         if words := differs(case, now, then, exact=True):
-            raise Failure(f"a later call changed what was given or returned: {words}")
+            raise Failure(f"a later call changed an argument or a result: {words}")
     before = found[1]
     for again in found[INTERRUPTED:] if case.is_pure else ():
         if again is not None and before is not None and (words := differs(case, again, before, exact=True)):
-            raise Failure(f"a replay with the same values gives others: {words}")
+            raise Failure(f"a replay with the same values gives other results: {words}")
     return "passed", recorded, found
 
 
 def _expected(case: Case) -> list[Values | None]:
-    """What each call has to give; None for those that are not compared, or with the first only."""
+    """The expected results of each call; None for those not compared, or compared with the first call only."""
     seeds = seeds_of(case)
     if not case.is_pure:
         return [*_plain(case, seeds)]
@@ -226,14 +226,14 @@ def _expected(case: Case) -> list[Values | None]:
 
 
 def _plain(case: Case, seeds: Sequence[int]) -> list[Values]:
-    """The values of the calls of a program as it is."""
+    """The values of the calls of the unrecorded program."""
     plain = Calls(case)
     try:
         found = [plain.call(seed) for seed in seeds]
     except (BackburnError, RecursionError, MemoryError) as error:
         raise Skipped(f"raises {type(error).__name__}") from error
     except Exception as error:
-        raise Failure(f"the program as it is raises {type(error).__name__}: {error}") from error
+        raise Failure(f"the unrecorded program raises {type(error).__name__}: {error}") from error
     for values in found:
         if all(not np.isfinite(array).all() for name, array in values if name in EPS and array.size):
             raise Skipped("nothing finite")
@@ -245,7 +245,7 @@ def _reason(words: str) -> str:
 
 
 def _recorded(case: Case, recorded: Calls, expected: Sequence[Values | None]) -> list[Values | None]:
-    """The results of the recorded calls; None for one that was interrupted when all was computed."""
+    """The results of the recorded calls; None for one interrupted after it had changed the state or drawn."""
     found: list[Values | None] = []
     points = 0
     for i, seed in enumerate(seeds_of(case)):
@@ -270,7 +270,7 @@ def _recorded(case: Case, recorded: Calls, expected: Sequence[Values | None]) ->
             has_drawn = bb.random.get_state() != drawn
             is_new = bool(differs(case, now, old, exact=True))
             if has_drawn and not is_new and differs(case, now, end, exact=False):
-                raise Failure(f"interrupted ({counter.where}), the state is old, and the random numbers are used up")
+                raise Failure(f"interrupted ({counter.where}), the state is old, but random numbers were drawn")
             if is_new or has_drawn:
                 words = differs(case, now, end, exact=case.is_exact)
                 if words and (case.is_exact or not is_unstable(case, i, results + now, whole)):
@@ -283,7 +283,7 @@ def _recorded(case: Case, recorded: Calls, expected: Sequence[Values | None]) ->
 
 
 def _at_once(recorded: Calls, found: Sequence[Values | None]) -> None:
-    """Replay in three threads at once."""
+    """Replay in three threads concurrently."""
     wrong: list[str] = []
 
     def replay(i: int) -> None:
@@ -294,9 +294,9 @@ def _at_once(recorded: Calls, found: Sequence[Values | None]) -> None:
                     values = values_of(recorded.function(*given))
                     expected = found[i]
                     if expected is not None and (words := differs(recorded.case, values, expected, exact=True)):
-                        wrong.append(f"replays at once in several threads: {words}")
+                        wrong.append(f"concurrent replays in several threads: {words}")
         except Exception as error:
-            wrong.append(f"replays at once in several threads: {type(error).__name__}: {error}")
+            wrong.append(f"concurrent replays in several threads: {type(error).__name__}: {error}")
 
     if recorded.case.is_random:
         return
@@ -313,9 +313,9 @@ def _at_once(recorded: Calls, found: Sequence[Values | None]) -> None:
 
 
 def differs(case: Case, mine: Values, theirs: Values, *, exact: bool) -> str:
-    """In what values differ, by more than a little unless they have to be equal; empty if they do not."""
+    """How values differ: at all if ``exact``, otherwise by more than :data:`CLOSE`; empty if they do not."""
     if len(mine) != len(theirs):
-        return f"{len(mine)} tensors in place of {len(theirs)}"
+        return f"{len(mine)} tensors instead of {len(theirs)}"
     for i, ((name, x), (other, y)) in enumerate(zip(mine, theirs, strict=True)):
         if name != other or x.shape != y.shape:
             return f"result {i} is {name}{list(x.shape)}, not {other}{list(y.shape)}"
@@ -339,20 +339,20 @@ def differs(case: Case, mine: Values, theirs: Values, *, exact: bool) -> str:
 
 
 def _are_equal(x: Any, y: Any) -> bool:
-    """Whether the bits are equal but for those of NaN."""
+    """Whether arrays are bitwise equal, except in the bits of NaN."""
     if x.dtype.kind != "f" or not np.array_equal(x, y, equal_nan=True):
         return False
     return bool((np.isnan(x) | (np.signbit(x) == np.signbit(y))).all())
 
 
 def case_dtype(case: Case, name: str) -> str:
-    """The least exact dtype of floats in a program whose results have this one."""
+    """The least exact float dtype of a program with a result of dtype ``name``."""
     found = {line.value.dtype for line in case.program.lines} | {x.value.dtype for x in case.program.inputs} | {name}
     return min((n for n in found if n in CLOSE), key=lambda n: -CLOSE[n])
 
 
 def is_unstable(case: Case, call: int, mine: Values, theirs: Values) -> bool:
-    """Whether the program is that inexact: its own results are as far from the truth, or noise moves them as far."""
+    """Whether rounding explains a difference: the unrecorded results are as inexact, or noise moves them as far."""
     try:
         return _is_near_the_truth(case, call, mine, theirs) or _is_within_noise(case, call, mine, theirs)
     except BackburnError:
@@ -360,7 +360,7 @@ def is_unstable(case: Case, call: int, mine: Values, theirs: Values) -> bool:
 
 
 def _is_near_the_truth(case: Case, call: int, mine: Values, theirs: Values) -> bool:
-    """Whether results are not much farther from those of the program in float64 than those of the program as it is."""
+    """Whether results are not much farther from those in float64 than the unrecorded program's are."""
     if all("float64" in x.value.dtype for x in case.program.inputs if x.value.is_float):
         return False
     with bb.random.fork(5):
@@ -373,22 +373,22 @@ def _is_near_the_truth(case: Case, call: int, mine: Values, theirs: Values) -> b
 
 
 def _last(calls: Calls, call: int) -> Values:
-    """The values of a call, after those before it where they change something."""
+    """The values of a call, after the earlier calls if they have side effects."""
     seeds = seeds_of(calls.case)[: call + 1]
     return [calls.call(seed) for seed in (seeds[-1:] if calls.case.is_pure else seeds)][-1]
 
 
 def _far(x: Any, y: Any) -> float:
-    """The greatest distance between elements, infinite where one alone is a number."""
+    """The greatest distance between elements; infinite if only one of two is NaN."""
     with np.errstate(all="ignore"):
         distance = np.where((x == y) | ((x != x) & (y != y)), 0.0, np.abs(x.astype(float) - y.astype(float)))
     return float(np.nan_to_num(distance, nan=np.inf).max(initial=0.0))
 
 
 def _is_within_noise(case: Case, call: int, mine: Values, theirs: Values) -> bool:
-    """Whether noise of a few roundings in whatever a line reads or makes moves the program's own results as far.
+    """Whether noise of a few roundings in every value read or computed moves the unrecorded results as far.
 
-    Each reading has noise of its own: parts of a gradient that cancel, as of ``atan2(x, x)``, would otherwise do so.
+    Noise is drawn per read: otherwise parts of a gradient that cancel, as of ``atan2(x, x)``, would cancel with it.
     """
     noisy = replace(case, program=case.program.reading("noise({})"))
     most = [0.0 for _ in mine]

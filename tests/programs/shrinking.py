@@ -1,4 +1,4 @@
-"""A program that fails, made as short as it can be, and written as Python that runs by itself."""
+"""Shorten a failing program, and write it as a standalone script."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 from tests.programs.generator import Input, Program
 from tests.programs.modes import TOWERS, Case
 
-#: The most cases that are tried.
+#: The maximum number of cases tried.
 MOST = 400
 
 
 def shrink(case: Case, fails: Callable[[Case], bool]) -> Case:
-    """The shortest case found that still fails, by leaving out lines, results, state and circumstances, one by one."""
+    """The shortest case found that still fails, after removing lines, results, state and options one by one."""
     tried, is_shorter = 0, True
     while is_shorter:
         is_shorter = False
@@ -60,14 +60,14 @@ def _shorter(case: Case) -> Iterator[Case]:
 
 
 def without(program: Program, start: int, stop: int) -> Program:
-    """The program with some of its values as inputs."""
+    """The program with the values of some lines as inputs."""
     gone = program.lines[start:stop]
     inputs = tuple(Input(line.value, 2) for line in gone)
     return replace(program, inputs=program.inputs + inputs, lines=program.lines[:start] + program.lines[stop:])
 
 
 def with_program(case: Case, program: Program) -> Case:
-    """The case with another program, without what that does not need."""
+    """The case with another program, reduced to the lines and inputs that it needs."""
     needed = {name for name, text in case.renewals for name in (name, *program.names_in(text))}
     return replace(case, program=program.live(needed))
 
@@ -102,7 +102,7 @@ def _array(x: Input, batch: tuple[int, ...]) -> str:
 
 
 def _how(case: Case, names: list[str]) -> Iterator[str]:
-    """The lines that record the program and call it, beside the program as it is."""
+    """The lines that call the program unrecorded and recorded."""
     floats = tuple(i for i, x in enumerate(case.program.inputs) if x.value.is_float)
     yield "def loss(*inputs):"
     yield "    return sum(bb.mean(bb.sin(r)) * 2.0 for r in program(*inputs) if 'float' in str(r.dtype) and r.size)"

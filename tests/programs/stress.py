@@ -1,7 +1,8 @@
-"""Kernels where they are least at home: ``python -m tests.programs.stress [--seconds S] [NAME ...]``.
+"""Kernels under adverse conditions: ``python -m tests.programs.stress [--seconds S] [NAME ...]``.
 
-Names are those of :data:`TRIALS`, all by default: six threads at once, signals, forks while others compute, and little
-address space. Results are compared with those of a quiet process; ``tools/sanitize.py`` runs this with sanitizers.
+Names are those of :data:`TRIALS`, all by default: six concurrent threads, signals, forks while another thread
+computes, and little address space. Results must equal those of undisturbed calls; ``tools/sanitize.py`` runs this
+with sanitizers.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from backburn.errors import BackburnError
 from backburn.nn import functional
 from backburn_numpy.runtime import memory, threads
 
-#: Threads that call, and those that the kernels' team may have.
+#: The number of calling threads, and of threads in the kernels' team.
 CALLERS, TEAM = 6, 6
-#: Sides: none, one, primes, and powers of two beside them.
+#: Sizes of axes: 0, 1, primes, and powers of two.
 SIDES = (0, 1, 2, 3, 7, 13, 17, 31, 64, 127, 257)
 
 Call = Callable[[], list[Any]]
 
 
 def calls(rng: np.random.Generator) -> list[Call]:
-    """Calls of many kernels on arrays of odd shapes and steps, some large enough for several threads."""
+    """Calls of many kernels on arrays of odd shapes and strides, some large enough for several threads."""
     dtype = bb.float32 if rng.random() < 0.7 else bb.float64
     n, m, k = (int(rng.choice(SIDES)) for _ in range(3))
     if rng.random() < 0.3:
@@ -72,7 +73,7 @@ def calls(rng: np.random.Generator) -> list[Call]:
 
 
 def step(rng: np.random.Generator) -> Call:
-    """A recorded step whose state is donated, from its beginning."""
+    """A recorded training step whose state is donated, from the first call on."""
     seed = int(rng.integers(1 << 30))
     width, rows = int(rng.choice((1, 3, 17, 64))), int(rng.choice((1, 2, 31)))
 
@@ -102,7 +103,7 @@ def step(rng: np.random.Generator) -> Call:
 
 
 def batch(rng: np.random.Generator) -> list[tuple[Call, list[bytes]]]:
-    """Calls with what they give in a quiet process."""
+    """Calls, and their results without disturbance."""
     made = [*calls(rng), step(rng)]
     return [(call, bits(call())) for call in made]
 
@@ -115,7 +116,7 @@ def bits(arrays: list[Any]) -> list[bytes]:
 
 
 def at_once(rng: np.random.Generator) -> None:
-    """Several threads make the same calls, in orders of their own."""
+    """Several threads make the same calls, each in a different order."""
     known = batch(rng)
     wrong: list[str] = []
 
@@ -123,7 +124,7 @@ def at_once(rng: np.random.Generator) -> None:
         for i in order:
             call, expected = known[i]
             if bits(call()) != expected:
-                wrong.append(f"call {i} gives other numbers beside other threads")
+                wrong.append(f"call {i} gives other results while other threads run")
 
     workers = [threading.Thread(target=work, args=(rng.permutation(len(known)),)) for _ in range(CALLERS)]
     for worker in workers:
@@ -134,7 +135,7 @@ def at_once(rng: np.random.Generator) -> None:
 
 
 def signals(rng: np.random.Generator) -> None:
-    """A signal every half a millisecond, with a handler in Python."""
+    """A signal every 0.5 ms, with a handler in Python."""
     known, count = batch(rng), 0
 
     def handler(number: int, frame: Any) -> None:
@@ -145,14 +146,14 @@ def signals(rng: np.random.Generator) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     try:
         for i, (call, expected) in enumerate(known):
-            assert bits(call()) == expected, f"call {i} gives other numbers between signals"
+            assert bits(call()) == expected, f"call {i} gives other results under signals"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
 
 
 def forks(rng: np.random.Generator) -> None:
-    """Children that compute, of a process in which another thread computes."""
+    """Forked children compute, while another thread of the parent computes."""
     known = batch(rng)
     end = threading.Event()
 
@@ -167,13 +168,13 @@ def forks(rng: np.random.Generator) -> None:
         for i in rng.permutation(len(known))[:4]:
             call, expected = known[i]
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
+                warnings.simplefilter("ignore")  # Python 3.12 warns of forks in processes with threads
                 child = os.fork()
             if child == 0:
                 os._exit(0 if bits(call()) == expected else 9)
             _, status = os.waitpid(child, 0)
             assert status == 0, f"call {i} in a child: {_words(status)}"
-            assert bits(call()) == expected, f"call {i} gives other numbers after a fork"
+            assert bits(call()) == expected, f"call {i} gives other results after a fork"
     finally:
         end.set()
         other.join()
@@ -182,11 +183,11 @@ def forks(rng: np.random.Generator) -> None:
 def _words(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
-    return "other numbers" if os.waitstatus_to_exitcode(status) == 9 else f"status {os.waitstatus_to_exitcode(status)}"
+    return "other results" if os.waitstatus_to_exitcode(status) == 9 else f"status {os.waitstatus_to_exitcode(status)}"
 
 
 def little_memory(rng: np.random.Generator) -> None:
-    """Calls with a little more address space than the process has: right numbers, or an error of ours."""
+    """Calls with little free address space: correct results, or one of our errors."""
     known = batch(rng)
     x = bb.asarray(rng.normal(size=(1009, 1013)), dtype=bb.float32, backend="numpy")
     large = lambda: [bb.softmax(bb.exp(x * 0.5) + x, axis=-1).numpy()]
@@ -204,8 +205,8 @@ def little_memory(rng: np.random.Generator) -> None:
             pass
         finally:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        assert found is None or bits(found) == expected, f"call {i} gives other numbers with little memory"
-        assert bits(call()) == expected, f"call {i} gives other numbers after an error"
+        assert found is None or bits(found) == expected, f"call {i} gives other results with little memory"
+        assert bits(call()) == expected, f"call {i} gives other results after an error"
 
 
 TRIALS: dict[str, Callable[[np.random.Generator], None]] = {
@@ -217,7 +218,7 @@ TRIALS: dict[str, Callable[[np.random.Generator], None]] = {
 
 
 def main() -> int:
-    """Run trials in turns until the time is over; 1 if one fails."""
+    """Run trials cyclically until the time is over; 1 if one fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.stress", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(TRIALS))
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -227,7 +228,7 @@ def main() -> int:
     threads.set_num_threads(TEAM)
     chosen = options.names or [*TRIALS]
     if wrong := {*chosen} - TRIALS.keys():
-        parser.error(f"no such trial: {', '.join(sorted(wrong))}; there are {', '.join(TRIALS)}")
+        parser.error(f"no such trial: {', '.join(sorted(wrong))}; trials: {', '.join(TRIALS)}")
     print(f"trials of {', '.join(chosen)}, --seed {options.seed}", flush=True)
     end, done = time.monotonic() + options.seconds, 0
     while done < len(chosen) or time.monotonic() < end:

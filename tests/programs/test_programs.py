@@ -1,4 +1,4 @@
-"""Random programs, recorded, beside the same programs as they are; and that their failures are found and made short."""
+"""Recorded random programs equal unrecorded ones; failures are found and shortened."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def command(*arguments: str, before: str = "", **environment: str) -> subprocess
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["1", "0"], ids=["kernels", "NumPy alone"])
-def test_recorded_programs_are_the_programs(compiled: str) -> None:
+def test_recorded_programs_equal_unrecorded_ones(compiled: str) -> None:
     done = command("--seed", "standing", "--count", "120", BACKBURN_COMPILED=compiled)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "120 programs" in done.stdout
 
 
 @pytest.mark.stand_in
-@pytest.mark.skipif(COMPILER is None, reason="there is no g++ to run the kernels with")
-def test_graphs_are_the_programs() -> None:
-    """Over the stand-in for CuPy, whose graphs find rubbish in their memory at each launch."""
+@pytest.mark.skipif(COMPILER is None, reason="running the kernels needs g++")
+def test_cuda_graphs_equal_unrecorded_programs() -> None:
+    """On the stand-in for CuPy, which fills the memory of graphs with garbage before each launch."""
     done = command("--cupy", "--seed", "standing", "--count", "25")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "--seed cupy-standing" in done.stdout
@@ -58,7 +58,7 @@ def test_graphs_are_the_programs() -> None:
     assert passed >= 20
 
 
-def test_programs_are_of_every_kind() -> None:
+def test_programs_cover_all_modes_and_backends() -> None:
     cases = [case_of(f"kinds-{i}") for i in range(150)]
     assert {case.mode for case in cases} == {*MODES}
     assert {case.tower for case in cases} == {*TOWERS}
@@ -71,7 +71,7 @@ def test_programs_are_of_every_kind() -> None:
     assert {case_of(f"cupy-{i}").tower for i in range(60)} == {*CUPY_TOWERS}
 
 
-#: A list that computes one element too few, as a tail that is forgotten does.
+#: A native program that omits the last element, like a forgotten tail loop.
 TAIL = """
 from backburn_numpy.programs import native_program
 run = native_program.NativeProgram.__call__
@@ -80,7 +80,7 @@ def short(self, *given):
     return [x if x.size < 6 else (x.reshape(-1).__setitem__(-1, 0.0), x)[1] for x in found]
 native_program.NativeProgram.__call__ = short
 """
-#: A list that ends the process.
+#: A native program that aborts the process.
 CRASH = """
 import os
 from backburn_numpy.programs import native_program
@@ -100,7 +100,7 @@ native_program.NativeProgram.__call__ = crash
 @pytest.mark.parametrize(
     ("fault", "words"), [(TAIL, "failed: call "), (CRASH, "failed: the process ended by signal SIGABRT")]
 )
-def test_a_fault_is_found_and_its_program_made_short(fault: str, words: str) -> None:
+def test_a_fault_is_found_and_its_program_shortened(fault: str, words: str) -> None:
     done = command("--seed", "faults", "--count", "100", "--failures", "1", before=fault)
     assert done.returncode == 1, done.stdout + done.stderr
     assert words in done.stdout
@@ -114,8 +114,8 @@ def test_a_fault_is_found_and_its_program_made_short(fault: str, words: str) -> 
 
 @pytest.mark.parametrize(("step", "is_chaotic"), [("bb.sin({} * 40.0)", True), ("bb.tanh({} * 0.9)", False)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_rounding_is_told_from_faults(step: str, is_chaotic: bool, dtype: str) -> None:
-    """A distance is excused where roundings move the program's own results as far, and nowhere else."""
+def test_rounding_is_distinguished_from_faults(step: str, is_chaotic: bool, dtype: str) -> None:
+    """A difference is accepted only if rounding moves the unrecorded results as far."""
     names = ["x0", *(f"v{i}" for i in range(14))]
     values = [Value(name, (4,), dtype) for name in names]
     lines = [Line(v, f"{v.name} = {step.format(before)}") for before, v in zip(names, values[1:], strict=False)]
@@ -127,7 +127,7 @@ def test_rounding_is_told_from_faults(step: str, is_chaotic: bool, dtype: str) -
 
 
 @pytest.mark.parametrize(("by", "is_rounding"), [(2e-7, True), (1e-3, False)])
-def test_parts_of_a_gradient_that_cancel_are_rounded_each(by: float, is_rounding: bool) -> None:
+def test_cancelling_parts_of_a_gradient_are_rounded_separately(by: float, is_rounding: bool) -> None:
     x, v = Value("x0", (3,), "float32"), Value("v0", (3,), "float32")
     program = Program((Input(x),), (), (Line(v, "v0 = bb.atan2(x0, x0)"),), ("v0",))
     case = Case("by hand", program, "autodiff(capture(numpy))", "grad")
@@ -139,8 +139,8 @@ def test_parts_of_a_gradient_that_cancel_are_rounded_each(by: float, is_rounding
 @needs_kernels
 @pytest.mark.parametrize("how", ["has_parts", "in_turns"])
 @pytest.mark.parametrize("optimizer", ["SGD(0.05, momentum=0.9)", "Adam(0.01)"])
-def test_state_that_is_held_elsewhere_is_looked_at(how: str, optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay that wrote over whatever state it has would be found by its other holders."""
+def test_overwritten_shared_state_is_found(how: str, optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay that overwrites its state without checking for other references fails."""
     x, v = Value("x0", (3, 4), "float32"), Value("v0", (3, 4), "float32")
     program = Program((Input(x),), (), (Line(v, "v0 = bb.tanh(x0)"),), ("v0",))
     options: Any = {how: True}
@@ -159,7 +159,7 @@ def test_state_that_is_held_elsewhere_is_looked_at(how: str, optimizer: str, mon
         run(case)
 
 
-def test_what_is_found_is_said() -> None:
+def test_messages_describe_differences() -> None:
     case = case_of("words-0")
     x = np.arange(6.0).reshape(2, 3)
     y = x.copy()

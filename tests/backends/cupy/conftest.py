@@ -16,7 +16,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="module")
 def cupy() -> Iterator[Any]:
-    """The stand-in for CuPy, as the module ``cupy``."""
+    """The stand-in for CuPy as the module ``cupy``."""
     with standing_in() as module:
         yield module
 

@@ -1,4 +1,4 @@
-"""Attention of 16-bit floats by a kernel of ours, as the CuPy backend launches it: over the stand-in."""
+"""Attention of 16-bit floats by our kernel, launched by the CuPy backend on the stand-in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backburn.autodiff import Autodiff
 from backburn.backend.registry import load_backend
 from backburn.base import dtypes
 
-pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="running the kernels needs g++")
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def k(without_cudnn: None) -> Any:
 
 @pytest.fixture
 def launched(k: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that run, by name."""
+    """The names of the kernels launched."""
     names: list[str] = []
     run = k.runner.run
 
@@ -47,7 +47,7 @@ def values(*shape: int, seed: int = 0) -> Any:
 
 
 def compare(k: Any, operands: list[Any], mask: Any = None, keep: Any = None, causal: bool = False) -> Any:
-    """Attention and its gradient by ``k`` and by NumPy in float64; the result of ``k``."""
+    """Compare attention and its gradient on ``k`` with NumPy in float64; returns the result of ``k``."""
     dropout = 0.5 if keep is not None else 0.0
     grad = values(*operands[0].shape[:-1], operands[2].shape[-1], seed=8)
     masks = [None if m is None else k.from_numpy(m) for m in (mask, keep)]
@@ -76,7 +76,7 @@ def test_operands_of_any_rank(k: Any, launched: list[str], rank: int, causal: bo
     "shape",
     [(5, 6), (1, 6), (6,), (), (2, 1, 1, 5, 6), (1, 3, 2, 5, 1), (2, 3, 2, 1, 6), (3, 1, 5, 6), (1, 1, 2, 5, 6)],
 )
-def test_broadcast_mask_of_any_shape_that_broadcasts(k: Any, launched: list[str], shape: tuple[int, ...]) -> None:
+def test_masks_of_any_shape_that_broadcasts(k: Any, launched: list[str], shape: tuple[int, ...]) -> None:
     operands = [values(2, 3, 2, n, 8, seed=n) for n in (5, 6)] + [values(2, 3, 2, 6, 8)]
     mask = np.asarray(np.random.default_rng(1).random(shape) < 0.7)
     compare(k, operands, mask)
@@ -85,7 +85,7 @@ def test_broadcast_mask_of_any_shape_that_broadcasts(k: Any, launched: list[str]
     assert launched == 3 * (FORWARD + BACKWARD)
 
 
-def test_a_mask_is_not_copied_for_the_axes_that_it_broadcasts_along(k: Any) -> None:
+def test_a_broadcast_mask_is_not_copied(k: Any) -> None:
     from backburn_cupy.attention_fused import _broadcast_mask
 
     query, key = (k.ones((2, 3, 2, n, 8), dtypes.float16) for n in (5, 6))
@@ -95,7 +95,7 @@ def test_a_mask_is_not_copied_for_the_axes_that_it_broadcasts_along(k: Any) -> N
     assert _broadcast_mask(mask, query, key).strides[1:] == (0, 0, 1)
 
 
-def test_a_gradient_that_knows_nothing_of_the_result_makes_it_anew(k: Any, launched: list[str]) -> None:
+def test_a_gradient_without_the_result_recomputes_it(k: Any, launched: list[str]) -> None:
     x = k.from_numpy(values(1, 2, 9, 8))
     y = k.scaled_dot_product_attention(x, x, x, None, None, True, 0.3, 0.0)
     grads = k.scaled_dot_product_attention_backward(x, x, x, x, None, None, y, True, 0.3, 0.0)
@@ -105,7 +105,7 @@ def test_a_gradient_that_knows_nothing_of_the_result_makes_it_anew(k: Any, launc
         np.testing.assert_array_equal(k.to_numpy(one), k.to_numpy(other))
 
 
-def test_what_the_kernel_does_not_take_is_computed_by_products(k: Any, launched: list[str]) -> None:
+def test_products_compute_what_the_kernel_does_not_support(k: Any, launched: list[str]) -> None:
     for size, dtype in ((12, np.float16), (136, np.float16), (8, np.float32), (8, np.float64)):
         x = values(1, 2, 4, size).astype(dtype)
         y, wide = k.from_numpy(x), x.astype(float)
@@ -133,7 +133,7 @@ def test_capped_scores_are_computed_by_products(k: Any, launched: list[str], mas
 
 
 def test_heads_of_a_model_and_its_gradient(k: Any, launched: list[str]) -> None:
-    """Heads side by side, fewer of keys than of queries, a mask of examples."""
+    """Transposed heads, fewer key heads than query heads, and a mask per example."""
     allowed = np.arange(6) < np.array([6, 4])[:, None, None, None]
 
     def loss(backend: Any, dtype: str) -> Any:

@@ -1,4 +1,4 @@
-"""Recorded steps on the CuPy backend, over the stand-in: a recording of it computes nothing, and is played again."""
+"""Recorded steps on the CuPy backend, on the stand-in, whose recordings compute nothing until they are replayed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from backburn.base.errors import BackendMismatchError, CaptureError, DeviceError
 from backburn.nn import functional
 from backburn.transforms import CaptureWarning
 
-pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="running the kernels needs g++")
 
 CUPY = "autodiff(cupy)"
 
@@ -40,7 +40,7 @@ def k(cupy: Any) -> Any:
 
 
 def nothing_is_left(cupy: Any, k: Any) -> None:
-    """No recording goes on, and the backend is as it was."""
+    """Check that no recording is active, and that the backend works as before."""
     assert cupy.Tape.calls is None
     assert not cupy.cuda.Stream._current
     assert not cupy._device.ALLOCATORS
@@ -51,14 +51,12 @@ def nothing_is_left(cupy: Any, k: Any) -> None:
     assert k.to_numpy(k.matmul(one, k.add(one, one))).tolist() == [[4.0, 4.0], [4.0, 4.0]]
 
 
-# ---- what is replayed is the step ----
+# ---- replays equal the step ----
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(
-    cupy: Any, k: Any, name: str, dropout: float
-) -> None:
+def test_a_replayed_training_step_gives_the_same_results(cupy: Any, k: Any, name: str, dropout: float) -> None:
     plain, (model, optimizer), _ = losses(CUPY, OPTIMIZERS[name], lambda f: f, dropout)
     replayed, (other, other_optimizer), step = losses(CUPY, OPTIMIZERS[name], bb.capture, dropout)
     assert step.reason == ""
@@ -73,7 +71,7 @@ def test_a_training_step_is_replayed_with_the_numbers_it_would_have_given(
 
 
 def train(backend: str, captured: bool) -> tuple[list[float], Any]:
-    """The losses of a few steps with dropout, a norm, and Adam under a schedule."""
+    """The losses of a few steps with dropout, a norm, and Adam with a schedule; and the step."""
 
     def step(state: Any, x: Any, y: Any) -> Any:
         model, optimizer = state
@@ -95,7 +93,7 @@ def train(backend: str, captured: bool) -> tuple[list[float], Any]:
 
 
 @pytest.mark.parametrize("options", ["", ":0(float_dtype=bfloat16)", ":0(deterministic=true)", ":0(allow_tf32=true)"])
-def test_a_recorded_step_learns_as_one_that_is_not(cupy: Any, k: Any, options: str) -> None:
+def test_a_recorded_step_learns_like_an_unrecorded_one(cupy: Any, k: Any, options: str) -> None:
     found, run = train(f"autodiff(cupy{options})", captured=True)
     assert run.reason == ""
     assert found == train(f"autodiff(cupy{options})", captured=False)[0]
@@ -113,7 +111,7 @@ SCENARIOS: list[Callable[[], None]] = [
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
-def test_what_holds_on_every_backend_that_records(
+def test_scenarios_of_recording_backends(
     cupy: Any, k: Any, scenario: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(test_capture, "RECORDING", CUPY)
@@ -122,22 +120,22 @@ def test_what_holds_on_every_backend_that_records(
 
 
 @pytest.mark.parametrize("how", ["another is left out", "others are loaded"])
-def test_each_parameter_goes_on_from_its_own_step(cupy: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_parameter_continues_from_its_own_step_count(cupy: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_capture, "RECORDING", CUPY)
     test_capture.test_each_parameter_continues_from_its_own_step_count(how)
 
 
-def test_parts_of_the_state_change_places(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_the_state_may_be_swapped(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_capture, "RECORDING", CUPY)
     test_capture.test_parts_of_the_state_may_be_swapped(lambda a, b: (bb.flip(b), bb.flip(a)))
 
 
-def test_the_state_is_given_away(cupy: Any) -> None:
+def test_the_state_is_used_up(cupy: Any) -> None:
     test_capture.test_the_state_is_used_up_on_every_backend(CUPY)
 
 
 def recorded(k: Any, program: Any, state: Any, inputs: Any) -> tuple[Any, Recording]:
-    """A recording as ``bb.capture`` asks for it."""
+    """Record a program as ``bb.capture`` does."""
     recording = Recording()
     token = RECORDING_STEP.set(recording)
     try:
@@ -148,7 +146,7 @@ def recorded(k: Any, program: Any, state: Any, inputs: Any) -> tuple[Any, Record
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_numbers_beside_arrays_are_read_from_the_device(k: Any, dtype: str) -> None:
+def test_numbers_with_arrays_are_read_from_the_device(k: Any, dtype: str) -> None:
     rates = iter([0.5, 0.25, 3.0, 1 / 3])
 
     def program(recording: Recording, state: Any, inputs: Any) -> Any:
@@ -168,7 +166,7 @@ def test_numbers_beside_arrays_are_read_from_the_device(k: Any, dtype: str) -> N
         np.testing.assert_array_equal(k.to_numpy(k.equal(out, k.where(k.less(x, rate), rate, x))), True)
 
 
-def test_whole_numbers_beside_arrays(k: Any) -> None:
+def test_integers_with_arrays(k: Any) -> None:
     counts = iter([1, 2, 2**40])
 
     def program(recording: Recording, state: Any, inputs: Any) -> Any:
@@ -197,8 +195,8 @@ def test_more_replays_than_the_host_may_be_ahead(k: Any) -> None:
     assert k.to_numpy(made.state[0]) == sum(range(1, 3 * capture.AHEAD + 1))
 
 
-def test_replays_on_other_streams_wait_for_those_before(k: Any, cupy: Any) -> None:
-    """They read their numbers from one place on the device, also those of other recordings."""
+def test_replays_on_other_streams_wait_for_earlier_ones(k: Any, cupy: Any) -> None:
+    """All replays, also of different recordings, read their numbers from one buffer on the device."""
     from cupy._device import WAITS
 
     first, second = (bb.capture(lambda state, by=by: (state * by, state), on_fallback="error") for by in (2.0, 3.0))
@@ -214,8 +212,8 @@ def test_replays_on_other_streams_wait_for_those_before(k: Any, cupy: Any) -> No
         assert [state.numpy().tolist() for state in states] == [[64.0] * 3, [729.0] * 3]
 
 
-def test_states_that_change_places(k: Any) -> None:
-    """The new state is made of the old one's memory: of views, and of one another."""
+def test_states_that_are_exchanged(k: Any) -> None:
+    """The new state consists of the old state's arrays in another order, and of views of them."""
     first, second = (k.from_numpy(v) for v in (np.arange(4.0), np.arange(4.0) + 10))
 
     def program(_: Recording, state: Any, inputs: Any) -> Any:
@@ -235,8 +233,8 @@ def test_states_that_change_places(k: Any) -> None:
 
 
 @pytest.mark.parametrize("tracked", [False, True])
-def test_what_a_step_returns_is_no_part_of_another_recordings_state(k: Any, tracked: bool) -> None:
-    """The step of the second kind is not recorded yet: it is given the memory that the first recording overwrites."""
+def test_outputs_do_not_share_memory_with_another_recording_s_state(k: Any, tracked: bool) -> None:
+    """An unrecorded step gets state in memory that the first recording overwrites."""
 
     def step(state: Any, x: Any, kind: str) -> Any:
         weight = state[0].inner() if tracked else state[0]
@@ -262,7 +260,7 @@ def test_what_a_step_returns_is_no_part_of_another_recordings_state(k: Any, trac
     assert abs(float((state[0].inner() if tracked else state[0])[0]) - wanted) < 1e-5
 
 
-def test_what_an_operation_wrote_in_place_is_not_copied(k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_updated_in_place_is_not_copied(k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     run, copied = k.runner.run, list[int]()
 
     def running(family: str, kernel: str, grid: int, block: int, *arguments: Any) -> None:
@@ -276,7 +274,7 @@ def test_what_an_operation_wrote_in_place_is_not_copied(k: Any, monkeypatch: pyt
             return list(k.adam_step(state[0], inputs[0], *state[1:], donate=donate)), []
 
         recorded(k, program, [k.ones((3,), dtypes.float32) for _ in range(3)], [k.ones((3,), dtypes.float32)])
-    assert copied == [2]  # the moments that were not donated: parameters are written where they lie
+    assert copied == [2]  # the moments that were not donated: parameters are updated in place
 
 
 def _distance(state: Any, loss: Any) -> Any:
@@ -296,14 +294,14 @@ def _before(state: Any, loss: Any) -> Any:
 
 
 def _again(state: Any, loss: Any) -> Any:
-    """The new parameter, read in other ways."""
+    """The new parameter, transposed and reduced."""
     model, optimizer = state
     optimizer.step(model, loss.backward())
     return state, (model.weight.T.detach(), model.weight.T.square().sum().detach())
 
 
 def _behind(state: Any, loss: Any) -> Any:
-    """A model that is a step behind."""
+    """A copy of the parameter that is one step behind."""
     model, optimizer, old = state
     old["weight"] = model.weight.detach()
     optimizer.step(model, loss.backward())
@@ -383,30 +381,30 @@ def test_the_new_state_takes_one_launch_for_each_dtype(k: Any) -> None:
         np.testing.assert_array_equal(x.get(), expected)
 
 
-def test_the_launches_are_those_that_cuda_counts(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_are_those_of_cuda_s_graph(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def program(_: Recording, state: Any, inputs: Any) -> Any:
         return [k.add(k.mul(state[0], 2.0), 1.0)], []
 
     x = k.ones((2,), dtypes.float32)
-    assert recorded(k, program, [x], [])[0].launches == 3  # and the copy into the state
+    assert recorded(k, program, [x], [])[0].launches == 3  # including the copy to the state
 
     def fail(self: Any, flags: int = 0) -> str:
         raise RuntimeError("cudaErrorNotSupported")
 
     monkeypatch.setattr(cupy.cuda.Graph, "debug_dot_str", fail)
-    assert recorded(k, program, [x], [])[0].launches == 2  # operations
+    assert recorded(k, program, [x], [])[0].launches == 2  # without the copy
 
 
-def test_recorded_memory_counts_and_is_given_back(k: Any, cupy: Any) -> None:
-    gc.collect()  # what other tests have left
+def test_recorded_memory_is_counted_and_freed(k: Any, cupy: Any) -> None:
+    gc.collect()  # garbage of other tests
     freed = cupy.cuda.MemoryPool.FREED
-    freed.clear()  # of pools that are gone, whose numbers others may have now
+    freed.clear()  # ids of freed pools may be reused
     before = k.memory_stats()
     made, _ = recorded(k, lambda _, state, __: (state, []), [k.ones((2,), dtypes.float32)], [])
     after = k.memory_stats()
     assert after["used"] - before["used"] == after["held"] - before["held"] == made.held > 0
     gone, pool = weakref.ref(made), id(made._pool)
-    assert pool not in freed  # what is free in it the graph may use
+    assert pool not in freed  # the graph may use its free blocks
     del made
     gc.collect()
     assert gone() is None
@@ -414,7 +412,7 @@ def test_recorded_memory_counts_and_is_given_back(k: Any, cupy: Any) -> None:
     assert k.memory_stats() == before
 
 
-def test_what_is_forgotten_meanwhile_is_given_back_afterwards(k: Any, cupy: Any) -> None:
+def test_recordings_dropped_during_a_recording_are_freed_afterwards(k: Any, cupy: Any) -> None:
     x = k.ones((3,), dtypes.float32)
     forgotten = [k.capture(lambda state, inputs: (state, [k.add(inputs[0], 1.0)]), [], [x])]
     freed, meanwhile = len(cupy._device.Pool.FREED), len(cupy._device.Pool.FREED_MEANWHILE)
@@ -430,7 +428,7 @@ def test_what_is_forgotten_meanwhile_is_given_back_afterwards(k: Any, cupy: Any)
     assert len(cupy._device.Pool.FREED) >= freed + 2
 
 
-def test_memory_from_elsewhere_is_kept_as_long_as_the_recording(k: Any) -> None:
+def test_a_recording_keeps_external_memory_alive(k: Any) -> None:
     table, x, made = k.ones((3,), dtypes.float32), k.zeros((3,), dtypes.float32), []
 
     def program(_: Recording, state: Any, inputs: Any) -> Any:
@@ -448,7 +446,7 @@ def test_memory_from_elsewhere_is_kept_as_long_as_the_recording(k: Any) -> None:
     assert table.data.mem.ptr in {memory.ptr for memory in replay._kept.values()}
 
 
-def test_plans_of_transforms_are_kept_as_long_as_the_recording(cupy: Any, k: Any) -> None:
+def test_a_recording_keeps_plans_of_fourier_transforms_alive(cupy: Any, k: Any) -> None:
     """CuPy keeps only the last sixteen plans."""
     x = k.ones((3, 8), dtypes.float32)
 
@@ -470,7 +468,7 @@ def test_plans_of_transforms_are_kept_as_long_as_the_recording(cupy: Any, k: Any
     nothing_is_left(cupy, k)
 
 
-def test_threads_record_one_after_the_other(cupy: Any, k: Any) -> None:
+def test_only_one_thread_records_at_a_time(cupy: Any, k: Any) -> None:
     x, made, rates = k.full((3,), 2.0, dtypes.float32), {}, iter([0.5, 0.25, 0.5, 0.25])
 
     def record(name: str, meanwhile: Callable[[], None]) -> None:
@@ -496,7 +494,7 @@ def test_threads_record_one_after_the_other(cupy: Any, k: Any) -> None:
     nothing_is_left(cupy, k)
 
 
-def test_one_number_is_written_to_many_places_without_the_host(k: Any) -> None:
+def test_scattering_a_number_does_not_use_the_host(k: Any) -> None:
     x, places = k.zeros((3, 2), dtypes.float32), k.from_numpy(np.array([[0, 1], [0, 1]]))
 
     def program(state: list[Any], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -508,8 +506,8 @@ def test_one_number_is_written_to_many_places_without_the_host(k: Any) -> None:
     assert k.to_numpy(assigned).tolist() == [[np.inf, 0.0], [0.0, np.inf], [0.0, 0.0]]
 
 
-def test_many_arrays_are_joined_without_the_host(k: Any) -> None:
-    """CuPy brings the addresses of more than eight from the host, which no recording may."""
+def test_joining_many_arrays_does_not_use_the_host(k: Any) -> None:
+    """CuPy copies the addresses of more than eight arrays from the host, which a recording must not."""
     arrays = [k.full((2, i % 3), float(i), dtypes.float32) for i in range(12)]
     rows = [k.full((2,), float(i), dtypes.float32) for i in range(12)]
 
@@ -523,8 +521,8 @@ def test_many_arrays_are_joined_without_the_host(k: Any) -> None:
     np.testing.assert_array_equal(k.to_numpy(stacked), [list(map(float, range(12)))] * 2)
 
 
-def test_a_recording_gives_no_memory_back_that_its_graph_may_use(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy's pools do when one of CUDA's errors says that there is no more."""
+def test_a_recording_frees_no_memory_that_its_graph_may_use(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's pools free blocks when CUDA reports that memory is exhausted."""
     from backburn_cupy.capture import allocate
 
     free, words = [0], "cudaErrorMemoryAllocation: out of memory"
@@ -566,7 +564,7 @@ READS = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_what_cannot_be_recorded_is_named_and_runs_as_it_is(cupy: Any, k: Any, name: str) -> None:
+def test_a_step_that_cannot_be_recorded_runs_unrecorded_and_says_why(cupy: Any, k: Any, name: str) -> None:
     read, words = READS[name]
     results = []
     for wrap in (lambda f: f, bb.capture):
@@ -603,7 +601,7 @@ def test_constants_from_the_host_are_recorded(cupy: Any, k: Any, name: str) -> N
         state = bb.asarray([1.0, 2.0, 3.0], backend=CUPY)
         for number in range(6):
             if number == 4:
-                bb.random.default_generator().seed(1)  # it is recorded again, and may bring the same again
+                bb.random.default_generator().seed(1)  # recorded again, and may copy the same values again
             state, _ = step(state, bb.asarray(float(number), backend=CUPY))
         results.append(state.tolist())
     assert step.reason == ""
@@ -612,8 +610,8 @@ def test_constants_from_the_host_are_recorded(cupy: Any, k: Any, name: str) -> N
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_step_that_goes_on_after_a_refusal_is_not_recorded(cupy: Any, k: Any, name: str) -> None:
-    """A replay would do what the step did then, without what it does where nothing is refused."""
+def test_a_step_that_catches_a_refusal_is_not_recorded(cupy: Any, k: Any, name: str) -> None:
+    """A replay would repeat the path after the refusal, not the path of a normal call."""
     read, words = READS[name]
 
     def step(state: Any, x: Any) -> Any:
@@ -645,7 +643,7 @@ def test_a_fallback_may_be_an_error(cupy: Any, k: Any) -> None:
     nothing_is_left(cupy, k)
 
 
-def test_rates_that_go_through_python_are_found(cupy: Any, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_computed_in_python_are_found(cupy: Any, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn.backend.contract import Backend
 
     def step(state: Any, x: Any) -> Any:
@@ -654,7 +652,7 @@ def test_rates_that_go_through_python_are_found(cupy: Any, k: Any, monkeypatch: 
         optimizer.step(model, loss.backward())
         return state, loss
 
-    for name in ("adam_step", "adam_steps"):  # the bodies compute with the numbers
+    for name in ("adam_step", "adam_steps"):  # the default bodies compute with the numbers in Python
         monkeypatch.setattr(type(k), name, getattr(Backend, name))
     captured, x = bb.capture(step), bb.asarray([1.0], backend=CUPY)
     state, _ = captured(({"w": bb.asarray([0.0], backend=CUPY).require_grad()}, optim.Adam(0.1)), x)
@@ -665,7 +663,7 @@ def test_rates_that_go_through_python_are_found(cupy: Any, k: Any, monkeypatch: 
     nothing_is_left(cupy, k)
 
 
-def test_errors_of_the_step_itself_are_its_own(cupy: Any, k: Any) -> None:
+def test_errors_raised_by_the_step_are_not_changed(cupy: Any, k: Any) -> None:
     def fail(error: BaseException) -> Any:
         def program(*_: Any) -> Any:
             k.take(k.ones((2,), dtypes.float32), k.arange(0, 3, 1, dtypes.int64), 0)
@@ -698,11 +696,11 @@ def test_debugging_waits_after_each_call(cupy: Any, monkeypatch: pytest.MonkeyPa
     x = k.ones((2,), dtypes.float32)
     with pytest.raises(CaptureError, match="as every operation does with BACKBURN_CUPY_DEBUG=1"):
         recorded(k, lambda _, s, __: ([k.add(s[0], 1.0)], []), [x], [])
-    assert "add" in vars(k)  # what waits is still there
+    assert "add" in vars(k)  # the wrapper that waits is still installed
     assert k.to_numpy(k.add(x, 1.0)).tolist() == [2.0, 2.0]
 
 
-def test_memory_that_is_not_enough_for_a_recording(cupy: Any, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_that_exhausts_memory(cupy: Any, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*_: Any, **__: Any) -> Any:
         raise cupy.cuda.memory.OutOfMemoryError("Out of memory allocating 1,000 bytes")
 
@@ -720,10 +718,10 @@ def test_quantized_tensors_are_not_recorded(k: Any) -> None:
         recorded(k, lambda _, s, i: (s, i), [x], [k.quantize(x)])
 
 
-# ---- errors that the device finds ----
+# ---- errors found on the device ----
 
 
-def test_an_index_out_of_range_in_a_recorded_step_is_told(cupy: Any, k: Any) -> None:
+def test_an_index_out_of_range_in_a_replay_raises(cupy: Any, k: Any) -> None:
     def step(state: Any, i: Any) -> Any:
         return state + 1.0, bb.take(state, i, axis=0)
 
@@ -740,7 +738,7 @@ def test_an_index_out_of_range_in_a_recorded_step_is_told(cupy: Any, k: Any) -> 
     nothing_is_left(cupy, k)
 
 
-def test_an_error_from_before_is_still_told(k: Any) -> None:
+def test_an_error_from_before_a_recording_still_raises(k: Any) -> None:
     x = k.ones((3,), dtypes.float32)
     k.take(x, k.from_numpy(np.array([7])), 0)
     recorded(k, lambda _, s, __: ([k.add(s[0], 1.0)], []), [x], [])
@@ -748,7 +746,7 @@ def test_an_error_from_before_is_still_told(k: Any) -> None:
         k.synchronize()
 
 
-def test_a_replay_after_a_fork_says_why_it_fails(cupy: Any, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_after_a_fork_explains_the_failure(cupy: Any, k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = k.ones((3,), dtypes.float32)
     made, _ = recorded(k, lambda _, s, __: ([k.add(s[0], 1.0)], []), [x], [])
 
@@ -789,8 +787,8 @@ def test_derivatives_of_derivatives_and_several_devices(cupy: Any, monkeypatch: 
     assert vars(k)["add"] is guarded
 
 
-def test_a_recording_on_another_device_gives_its_memory_back(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool of CuPy's is one per device, and releases what it has on the current one."""
+def test_a_recording_on_another_device_frees_its_memory(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of CuPy has a part per device, and frees that of the current device."""
     from backburn_cupy import CupyBackend
 
     current, released = [0], []

@@ -1,4 +1,4 @@
-"""Convolutions of the CuPy backend where there is no cuDNN: as products of columns, over the stand-in."""
+"""Convolutions of the CuPy backend without cuDNN, as products of columns, on the stand-in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backburn.backend.registry import load_backend
 from backburn.base import dtypes
 from backburn.ops.conv import convolved
 
-pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="running the kernels needs g++")
 
 NUMPY: Any = load_backend("numpy")
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 4e-2}
@@ -27,7 +27,7 @@ def k(without_cudnn: None) -> Any:
 
 @pytest.fixture
 def made(k: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many examples' columns are made at a time, or added up."""
+    """The number of examples whose columns each call copies or adds."""
     from backburn_cupy import conv_columns
     from backburn_cupy.kernels import columns
 
@@ -37,7 +37,7 @@ def made(k: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_more_positions_than_32_bits_count_are_left_to_others(k: Any, cupy: Any) -> None:
+def test_positions_beyond_32_bits_are_not_supported(k: Any, cupy: Any) -> None:
     from backburn_cupy.conv_columns import supports
 
     x, weight = cupy.zeros((1, 1, 1)), cupy.zeros((1, 1, 3))
@@ -57,7 +57,7 @@ def compare(
     k: Any, dtype: str, x: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, groups: int = 1,
     extra: Any = None,
 ) -> None:  # fmt: skip
-    """All three operations, by ``k`` and by NumPy in float64; twice with a bias."""
+    """Compare the three operations, two of them with a bias, on ``k`` with NumPy in float64."""
     random, size, wanted = np.random.default_rng(3), weight.shape[2:], dtypes.as_dtype(dtype)
     ways: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     grad = random.normal(size=convolved(x.shape, weight.shape, **ways))
@@ -110,7 +110,7 @@ def test_axes_strides_paddings_dilations_and_groups(
     assert made == [2, 2, 2]
 
 
-def test_many_examples_are_worked_on_some_at_a_time(k: Any, made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_examples_are_divided_into_batches(k: Any, made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_cupy import conv_columns
 
     monkeypatch.setattr(conv_columns, "LIMIT", 2 * 2 * 9 * 16 * 4)
@@ -122,7 +122,7 @@ def test_many_examples_are_worked_on_some_at_a_time(k: Any, made: list[int], mon
         assert made == ([2, 2, 1, 2, 2, 1, 2, 2, 1] if dtype == "float32" else [4, 1, 4, 1, 2, 2, 1])
 
 
-def test_a_longer_result_of_a_transposed_convolution(k: Any, made: list[int]) -> None:
+def test_output_padding_of_a_transposed_convolution(k: Any, made: list[int]) -> None:
     random = np.random.default_rng(4)
     x, weight = random.normal(size=(2, 3, 8, 8)), random.normal(size=(4, 3, 3, 3))
     compare(k, "float32", x, weight, stride=(3, 2), padding=((1, 1), (0, 0)), dilation=(1, 1), extra=(2, 1))

@@ -1,4 +1,4 @@
-"""Complex numbers on the CuPy backend, over the stand-in: values, derivatives, and no kernel for floats at work."""
+"""Complex numbers on the CuPy backend, on the stand-in: values, derivatives, and that no float kernel runs on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backburn.conformance.samples.calls import call, operands_of, to_primitives
 from backburn.conformance.samples.derived.complex_operands import complex_samples
 from backburn.ops.table import OPERATIONS
 
-pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="running the kernels needs g++")
 
 CUPY = "autodiff(cupy)"
 
@@ -52,8 +52,8 @@ def test_values_and_derivatives(cupy: Any, deterministic: bool) -> None:
         assert {r.id.partition("-")[0] for r in report.results} > {"mul", "eig", "conv", "take", "matmul", "where"}
 
 
-def test_no_kernel_for_floats_sees_a_complex_array(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every operation that takes complex operands, as if they were large, with our kernels watched."""
+def test_float_kernels_get_no_complex_arrays(k: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every operation that takes complex operands, with the thresholds for large arrays removed."""
     for name in ("elementwise", "shape"):
         monkeypatch.setattr(importlib.import_module(f"backburn_cupy.{name}"), "LARGE", 1)
     monkeypatch.setattr(importlib.import_module("backburn_cupy.kernels.normalization"), "MANY", 1)
@@ -77,7 +77,7 @@ def test_no_kernel_for_floats_sees_a_complex_array(k: Any, cupy: Any, monkeypatc
     assert not launched or all("complex" not in name for name in launched)
     k.sum(x, (0,))
     k.add(x, x)
-    assert launched  # those of floats are still found
+    assert launched  # launches of float kernels are observed
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
@@ -113,7 +113,7 @@ def test_products(k: Any, cupy: Any, dtype: str, library: str, request: pytest.F
         close(k.to_numpy(got), wanted, 4)
 
 
-def test_small_numbers_keep_their_digits(k: Any) -> None:
+def test_expm1_and_log1p_keep_the_digits_of_small_numbers(k: Any) -> None:
     x = np.array([1e-9 + 2e-9j, -3e-12 + 1e-20j, 1e-30j, 0.3 - 0.4j, 3 + 4j, -1.5 + 1e-3j])
     mp = pytest.importorskip("mpmath")
     with mp.workdps(60):
@@ -129,7 +129,7 @@ def test_small_numbers_keep_their_digits(k: Any) -> None:
         np.testing.assert_array_equal(k.to_numpy(values), expected)
 
 
-def test_whole_powers_are_products(k: Any) -> None:
+def test_integer_powers_are_products(k: Any) -> None:
     x = np.array([1 + 2j, -3 + 1j, 2j])
     for power in (2, -1, 3.0, 4 + 0j, 1):
         assert k.to_numpy(k.pow(k.from_numpy(x), power)).tolist() == (x**power).tolist()
@@ -138,7 +138,7 @@ def test_whole_powers_are_products(k: Any) -> None:
     close(k.to_numpy(k.pow(2.0, k.from_numpy(x))), 2.0**x, 4)
 
 
-def test_numbers_beside_arrays(k: Any) -> None:
+def test_numbers_with_arrays(k: Any) -> None:
     x = k.from_numpy(np.array([1 + 2j], np.complex64))
     for number in (2, 0.5, 1 - 1j):
         for name in ("add", "sub", "mul", "div", "pow"):
@@ -155,7 +155,7 @@ def test_numbers_beside_arrays(k: Any) -> None:
     assert k.to_numpy(k.complex(1e300, k.ones((1,), dtypes.float32))).tolist() == [complex(np.inf, 1)]
 
 
-def test_a_matrix_without_a_result_is_told_later(k: Any) -> None:
+def test_a_failed_decomposition_raises_later(k: Any) -> None:
     indefinite = np.array([[1, 2j], [-2j, 1]])
     for matrices in (indefinite, np.stack([np.eye(2), indefinite]).astype(np.complex64)):
         k.cholesky(k.from_numpy(matrices))
@@ -177,14 +177,14 @@ def test_eigenvalues_need_a_new_cusolver(k: Any, cupy: Any, error: Exception, mo
             getattr(k, name)(k.from_numpy(np.eye(2) + 0j))
 
 
-def test_closed_operations_refuse(k: Any) -> None:
+def test_operations_without_complex_support_raise(k: Any) -> None:
     z = bb.asarray([1 + 2j, 3.0], backend=CUPY)
     for refused in (lambda: bb.sort(z), lambda: z < z, lambda: nn.functional.relu(z), lambda: bb.floor(z)):
         with pytest.raises(DTypeError, match="takes no complex tensors"):
             refused()
 
 
-def test_a_recorded_step_learns_as_one_that_is_not(k: Any) -> None:
+def test_a_recorded_step_learns_like_an_unrecorded_one(k: Any) -> None:
     def run(captured: bool) -> list[float]:
         with bb.use_backend(CUPY):
             bb.random.seed(3)
@@ -210,7 +210,7 @@ def test_a_recorded_step_learns_as_one_that_is_not(k: Any) -> None:
     assert plain[-1] < plain[0]
 
 
-def test_programs_of_users_give_the_numbers_of_numpy(k: Any) -> None:
+def test_user_programs_equal_numpy(k: Any) -> None:
     generator = np.random.default_rng(1)
     x = (generator.normal(size=(4, 4)) + 1j * generator.normal(size=(4, 4))).astype(np.complex64)
 
@@ -229,7 +229,7 @@ def test_programs_of_users_give_the_numbers_of_numpy(k: Any) -> None:
         close(got.numpy(), expected.numpy(), 64 if number else 4096)
 
 
-def test_a_large_array_takes_no_other_way(k: Any) -> None:
+def test_large_arrays(k: Any) -> None:
     for size, dtype in itertools.product((3, 600, 70_000), ("complex64", "complex128")):
         x = np.linspace(0.5, 1.0, size) * np.exp(1j * np.arange(size))
         x = x.astype(dtype)

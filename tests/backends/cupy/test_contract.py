@@ -1,7 +1,7 @@
-"""The CuPy backend over a stand-in for CuPy: the whole conformance suite, and what is not of the contract.
+"""The CuPy backend on a stand-in for CuPy: the whole conformance suite, and behaviour outside the contract.
 
-``tests/backends/cupy/stand_in`` is NumPy underneath, refuses what CuPy refuses, and compiles the backend's kernels
-with g++.
+``tests/backends/cupy/stand_in`` computes with NumPy, rejects what CuPy rejects, and compiles the backend's kernels with
+g++.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from backburn.ops.table import OPERATIONS
 from backburn.programs.lowering import is_formula
 from backburn_cupy.kernels.attach import LAUNCHERS
 
-pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="running the kernels needs g++")
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def deterministic(cupy: Any) -> Any:
 # ---- the contract ----
 
 
-#: The stand-in computes large arrays element by element and is for one thread: the other kinds are for a device.
+#: The stand-in is slow for large arrays and single-threaded; the other kinds of checks need a device.
 SMALL = [kind for kind in KINDS if kind not in LARGE_KINDS]
 
 
@@ -104,11 +104,11 @@ def test_values_of_large_arrays(k: Any, monkeypatch: pytest.MonkeyPatch) -> None
     x: Any = k.ones((4, 3), dtypes.float32)
     for y in (x, k.ones((3,), dtypes.float32), k.permute_dims(k.ones((3, 4), dtypes.float32), (1, 0))):
         assert k.to_numpy(k.add(x, y)).tolist() == [[2.0] * 3] * 4
-    assert len(launched) == 1  # what is broadcast or not contiguous is CuPy's
+    assert len(launched) == 1  # CuPy computes broadcast and non-contiguous operands
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_running_sums_and_products_are_kept_in_float64(k: Any, reverse: bool) -> None:
+def test_running_sums_and_products_accumulate_in_float64(k: Any, reverse: bool) -> None:
     x = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
     for apply, exact, values in (
         (k.cumulative_sum, np.cumsum, x),
@@ -120,7 +120,7 @@ def test_running_sums_and_products_are_kept_in_float64(k: Any, reverse: bool) ->
         np.testing.assert_allclose(got, exact(values.astype(np.float64)[way])[way], rtol=6.1e-8, atol=1e-11)
 
 
-def test_a_number_that_an_integer_dtype_does_not_hold_is_refused(k: Any) -> None:
+def test_numbers_out_of_an_integer_dtype_s_range_raise(k: Any) -> None:
     x = k.from_numpy(np.array([1, 5, 9], np.uint8))
     places = k.from_numpy(np.array([0, 1]))
     calls: list[Any] = [
@@ -139,7 +139,7 @@ def test_a_number_that_an_integer_dtype_does_not_hold_is_refused(k: Any) -> None
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "bool"])
-def test_large_arrays_are_joined_by_words(k: Any, cupy: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays_are_joined_by_64_bits(k: Any, cupy: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = importlib.import_module("backburn_cupy.shape")
     monkeypatch.setattr(shape, "LARGE", 1)
     join, joined = cupy.concatenate, list[Any]()
@@ -167,13 +167,13 @@ def test_large_arrays_are_joined_by_words(k: Any, cupy: Any, dtype: str, monkeyp
 
 
 @pytest.mark.slow
-def test_every_value_in_the_deterministic_way(deterministic: Any) -> None:
+def test_every_value_of_deterministic_scatters(deterministic: Any) -> None:
     writing = ["scatter", "index_add", "take_backward", "take_along_axis_backward", "scatter_nd", "scatter_reduce"]
     report = check_backend(deterministic, ops=writing, kinds=SMALL)
     assert report.ok, report.failures[:5]
 
 
-def test_every_required_operation_is_the_backends_own(k: Any) -> None:
+def test_every_required_operation_is_implemented(k: Any) -> None:
     for name, entry in OPERATIONS.items():
         if entry.required:
             assert getattr(type(k), name) is not entry.body, name
@@ -182,7 +182,7 @@ def test_every_required_operation_is_the_backends_own(k: Any) -> None:
 # ---- the object ----
 
 
-def test_one_object_for_each_choice_whose_spec_is_read_back(k: Any) -> None:
+def test_equal_options_give_one_object_and_specs_round_trip(k: Any) -> None:
     from backburn_cupy import CupyBackend
 
     assert CupyBackend() is k
@@ -216,12 +216,12 @@ def test_a_float_dtype_is_a_float(cupy: Any) -> None:
         CupyBackend(float_dtype="float33")
 
 
-def test_memory_is_told(k: Any) -> None:
+def test_memory_stats(k: Any) -> None:
     assert k.memory_stats() == {"used": 3 << 30, "held": 4 << 30, "free": 1 << 30, "total": 8 << 30}
     k.memory_cleanup()
 
 
-def test_what_is_no_array_of_the_device_is_refused(k: Any) -> None:
+def test_host_arrays_are_rejected(k: Any) -> None:
     with pytest.raises(BackendMismatchError, match=r"ndarray is not a primitive of the cupy backend: from_numpy"):
         k.dtype(np.zeros(2))
     x = k.zeros((2,), dtypes.float32)
@@ -231,7 +231,7 @@ def test_what_is_no_array_of_the_device_is_refused(k: Any) -> None:
             call()
 
 
-# ---- errors that the device finds ----
+# ---- errors found on the device ----
 
 
 def out_of_range(k: Any, index: int) -> dict[str, Any]:
@@ -264,7 +264,7 @@ BY_INDEX = (
 
 
 @pytest.mark.parametrize("name", BY_INDEX)
-def test_an_index_out_of_range_raises_where_the_host_next_waits(k: Any, cupy: Any, name: str) -> None:
+def test_an_index_out_of_range_raises_when_the_host_next_waits(k: Any, cupy: Any, name: str) -> None:
     sound = k.zeros((), dtypes.float32)
     for index in (3, -4, 99):
         out_of_range(k, index)[name]()  # does not wait, and so cannot raise
@@ -272,14 +272,14 @@ def test_an_index_out_of_range_raises_where_the_host_next_waits(k: Any, cupy: An
         with pytest.raises(OutOfRangeError, match=r"index -?\d+ is out of range for an axis of \d+ \(in \w+, called"):
             k.to_numpy(sound)
         cupy.cuda.READS.clear()
-        assert k.to_numpy(sound) == 0  # told once
+        assert k.to_numpy(sound) == 0  # raised once
         cupy.cuda.READS.clear()
     out_of_range(k, -3)[name]()
     out_of_range(k, 2)[name]()
     k.synchronize()
 
 
-def test_other_ways_to_wait_tell_as_well(k: Any) -> None:
+def test_every_wait_raises_found_errors(k: Any) -> None:
     fault = out_of_range(k, 3)["take"]
     for wait in (
         k.synchronize,
@@ -292,7 +292,7 @@ def test_other_ways_to_wait_tell_as_well(k: Any) -> None:
             wait()
 
 
-def test_debugging_raises_at_once(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debugging_raises_immediately(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_cupy import CupyBackend
 
     monkeypatch.setenv("BACKBURN_CUPY_DEBUG", "1")
@@ -303,7 +303,7 @@ def test_debugging_raises_at_once(cupy: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert Autodiff(k).to_numpy(k.zeros((), dtypes.int64)) == 0
 
 
-def test_a_matrix_without_a_result_is_told_the_same_way(k: Any, cupy: Any) -> None:
+def test_failed_decompositions_raise_when_the_host_next_waits(k: Any, cupy: Any) -> None:
     one = np.array([[1.0, 2.0], [2.0, 1.0]])
     several = np.stack([np.eye(2), one])
     cases = [
@@ -322,13 +322,13 @@ def test_a_matrix_without_a_result_is_told_the_same_way(k: Any, cupy: Any) -> No
 
 
 def test_no_operation_waits_unless_its_shape_depends_on_data(k: Any, cupy: Any) -> None:
-    """Every sample of every operation: the host reads nothing, but where the table says why it must."""
+    """The first samples of every operation: the host reads values only where the operation requires it."""
     from backburn.conformance import SAMPLES
     from backburn.conformance.samples.calls import operands_of, to_primitives
     from backburn.conformance.samples.derived.complex_operands import complex_samples
 
     may = {name for name, entry in OPERATIONS.items() if entry.shape is None} | {"to_numpy", "to_numpy_many"}
-    # Quantized values must be finite, and the error names them; parts are joined where their steps are equal.
+    # Quantization reads values on the host, to name those that are not finite.
     may |= {"quantize", "quantize_between", "fake_quantize_between", "fake_quantize"}
     waited = set()
     for name, samples in SAMPLES.items():
@@ -348,7 +348,7 @@ def test_no_operation_waits_unless_its_shape_depends_on_data(k: Any, cupy: Any) 
 # ---- random numbers, scatter ----
 
 
-def test_random_words_are_those_of_the_other_backends(k: Any) -> None:
+def test_random_numbers_equal_those_of_numpy(k: Any) -> None:
     numpy = load_backend("numpy")
     key = 2**127 + 12345678901234567890
     for offset, size in itertools.product((0, 1, 7, 8, 9, 1000003, 2**40 + 5), (0, 1, 2, 7, 8, 9, 33)):
@@ -366,7 +366,7 @@ def test_random_words_are_those_of_the_other_backends(k: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
-def test_integers_are_added_up_modulo_their_range(k: Any, dtype: str) -> None:
+def test_integer_sums_wrap_around(k: Any, dtype: str) -> None:
     numpy = load_backend("numpy")
     random = np.random.default_rng(2)
     limits = np.iinfo(dtype)
@@ -379,7 +379,7 @@ def test_integers_are_added_up_modulo_their_range(k: Any, dtype: str) -> None:
 # ---- the process ----
 
 
-def test_addresses_are_passed_as_they_are(k: Any) -> None:
+def test_addresses_and_the_process_id(k: Any) -> None:
     x = k.ones((2, 2), dtypes.float64)
     assert ctypes.c_double.from_address(x.data.ptr).value == 1.0
     assert k.process == os.getpid()
@@ -387,10 +387,10 @@ def test_addresses_are_passed_as_they_are(k: Any) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop"])
-def test_parameters_of_16_bits_are_updated_as_they_are(
+def test_parameters_of_16_bits_are_updated_without_casts(
     k: Any, name: str, depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one launch, with what is remembered in float32; the values are those of an update between casts."""
+    """The optimizer's state is in float32, and values equal those of an update with casts around it."""
     options = {"SGD": {"momentum": 0.9, "weight_decay": 0.1}, "RMSprop": {"momentum": 0.9}}.get(name, {})
     backend: Any = Autodiff(k) if depth == 1 else Autodiff(Autodiff(k))
 
@@ -425,7 +425,7 @@ def test_parameters_of_16_bits_are_updated_as_they_are(
 
 
 def test_operations_without_a_function_are_formulas(cupy: Any) -> None:
-    """Formulas are the operations that the emulation compiles, and no others."""
+    """They are exactly the formulas that the emulation compiles."""
     from tests.backends.cupy.emulation.formulas import FORMULAS
 
     import backburn_cupy.backend as made
@@ -437,7 +437,7 @@ def test_operations_without_a_function_are_formulas(cupy: Any) -> None:
 
 
 def test_each_operation_is_in_one_family(cupy: Any) -> None:
-    """A helper that happened to have an operation's name would take its place."""
+    """A helper with an operation's name would replace the operation."""
     import backburn_cupy.backend as made
 
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Convolutions and attention of the CuPy backend by cuDNN: over a stand-in that computes, and its real plans."""
+"""Convolutions and attention of the CuPy backend by cuDNN: on a stand-in that computes, and plans of the real cuDNN."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from backburn.base.errors import DeviceError, ShapeError
 from backburn.conformance import check_backend
 from backburn.conformance.checks.kinds import KINDS, LARGE_KINDS
 
-pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="running the kernels needs g++")
 
 CONVOLUTIONS = ["conv", "conv_transpose", "conv_weight_backward"]
 ATTENTION = ["scaled_dot_product_attention", "scaled_dot_product_attention_backward"]
@@ -56,7 +56,7 @@ def dnn(k: Any) -> Iterator[Any]:
 
 
 def made(k: Any, shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> tuple[Any, Any]:
-    """Small whole numbers, whose sums are exact, on the device and on the host."""
+    """Small integers, whose sums are exact, on the device and on the host."""
     values = np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32)
     return k.astype(k.from_numpy(values), dtypes.as_dtype(dtype)), values
 
@@ -66,7 +66,7 @@ def back(k: Any, x: Any) -> Any:
 
 
 def channels_last(k: Any, x: Any) -> Any:
-    """A copy of ``x`` whose channels lie last in memory."""
+    """A copy of ``x`` with channels last in memory."""
     rank = len(x.shape)
     host = back(k, x).transpose(0, *range(2, rank), 1)
     return k.permute_dims(
@@ -90,7 +90,7 @@ def test_every_value_and_gradient(k: Any, dnn: Any, way: str) -> None:
 
 @pytest.mark.parametrize("dtype", [*HALVES, "float32", "float64"])
 @pytest.mark.parametrize("last", [False, True])
-def test_convolutions_are_those_of_numpy(k: Any, dnn: Any, dtype: str, last: bool) -> None:
+def test_convolutions_equal_numpy_s(k: Any, dnn: Any, dtype: str, last: bool) -> None:
     numpy = load_backend("numpy")
     rng = np.random.default_rng(3)
     for _ in range(25):
@@ -127,7 +127,7 @@ def test_convolutions_are_those_of_numpy(k: Any, dnn: Any, dtype: str, last: boo
 # ---- convolutions ----
 
 
-def test_operands_are_read_as_they_lie(k: Any, dnn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operands_in_both_layouts_are_not_copied(k: Any, dnn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_cupy import conv
 
     x, w = made(k, (2, 4, 5, 6), "bfloat16")[0], made(k, (8, 4, 3, 3), "bfloat16")[0]
@@ -143,14 +143,14 @@ def test_operands_are_read_as_they_lie(k: Any, dnn: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(conv, "new_array", counting)
     for image, weight in both:
         results.append(k.conv(image, weight, None, (1, 1), ((1, 1), (1, 1)), (1, 1), 1))
-    assert sizes == [(2, 8, 5, 6)] * 2  # the results alone
+    assert sizes == [(2, 8, 5, 6)] * 2  # only the results
     plain, last = results
     assert (plain.strides, last.strides) == ((480, 60, 12, 2), (480, 2, 96, 16))
     np.testing.assert_array_equal(back(k, plain), back(k, last))
     assert [call.strides[1] for call in dnn.CALLS] == [(120, 30, 6, 1), (120, 1, 24, 4)]
 
 
-def test_operands_that_lie_otherwise_are_copied(k: Any, dnn: Any) -> None:
+def test_operands_in_other_layouts(k: Any, dnn: Any) -> None:
     x, values = made(k, (2, 3, 5, 12))
     w, weights = made(k, (2, 3, 2, 2))
     numpy, options = load_backend("numpy"), ((1, 1), ((0, 0), (0, 0)), (1, 1), 1)
@@ -175,7 +175,7 @@ def test_a_bias_is_added_before_the_result_is_rounded(k: Any, dnn: Any) -> None:
     x, w = k.full((1, 1, 1, 1), 1024.0, dtypes.float16), k.full((1, 1, 1, 1), 1.5, dtypes.float16)
     bias = k.full((1,), 0.5, dtypes.float16)
     options = ((1, 1), ((0, 0), (0, 0)), (1, 1), 1)
-    assert float(back(k, k.conv(x, w, bias, *options))[0, 0, 0, 0]) == 1536.0  # 1536.5 lies halfway
+    assert float(back(k, k.conv(x, w, bias, *options))[0, 0, 0, 0]) == 1536.0  # 1536.5 is a tie
     assert [call.has_bias for call in dnn.CALLS] == [True]
     dnn.SETTINGS["refused"] = {"bias"}
     forget()
@@ -187,7 +187,7 @@ def test_a_bias_is_added_before_the_result_is_rounded(k: Any, dnn: Any) -> None:
     assert [call.has_bias for call in dnn.CALLS] == [True, False]
 
 
-def test_what_no_algorithm_may_do(k: Any, dnn: Any) -> None:
+def test_deselected_properties_of_algorithms(k: Any, dnn: Any) -> None:
     from backburn_cupy import CupyBackend
 
     transforms = {"FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13"}
@@ -204,7 +204,7 @@ def test_what_no_algorithm_may_do(k: Any, dnn: Any) -> None:
         assert [call.deselected for call in dnn.CALLS] == [notes]
 
 
-def test_plans_are_made_once_and_refusals_are_told(k: Any, dnn: Any) -> None:
+def test_plans_are_cached_and_refusals_are_recorded(k: Any, dnn: Any) -> None:
     from backburn_cupy import cudnn
 
     x = k.ones((1, 1, 2, 2), dtypes.float32)
@@ -220,14 +220,14 @@ def test_plans_are_made_once_and_refusals_are_told(k: Any, dnn: Any) -> None:
 
 
 @pytest.mark.parametrize(("where", "words"), [("broken", "cuDNN makes no plan"), ("running", "cuDNN fails")])
-def test_a_failure_is_ours(k: Any, dnn: Any, where: str, words: str) -> None:
+def test_failures_raise_device_errors(k: Any, dnn: Any, where: str, words: str) -> None:
     dnn.SETTINGS["refused"] = {where}
     x = k.ones((1, 1, 2, 2), dtypes.float32)
     with pytest.raises(DeviceError, match=rf"^conv: {words}: CUDNN_STATUS_EXECUTION_FAILED \(cuda:0\)"):
         k.conv(x, x, None, (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
 
 
-def test_shapes_that_do_not_fit_are_refused_before_cudnn_sees_them(k: Any, dnn: Any) -> None:
+def test_mismatched_shapes_raise_before_cudnn_is_called(k: Any, dnn: Any) -> None:
     x = k.ones((1, 2, 4, 4), dtypes.float32)
     with pytest.raises(ShapeError):
         k.conv(x, k.ones((1, 3, 2, 2), dtypes.float32), None, (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
@@ -240,7 +240,7 @@ def test_shapes_that_do_not_fit_are_refused_before_cudnn_sees_them(k: Any, dnn: 
 
 
 def heads(k: Any, dtype: str, places: int, size: int, seed: int, way: str = "sliced") -> tuple[Any, Any]:
-    """(examples, heads, places, size), as it lies after one projection of all heads, and on the host."""
+    """(examples, heads, positions, size), strided as after one projection of all heads, and a copy on the host."""
     values = np.random.default_rng(seed).normal(size=(2, places, 3, size)).astype(np.float32)
     wanted = dtypes.as_dtype(dtype)
     if way == "plain":
@@ -273,9 +273,7 @@ def test_attention_and_its_gradient(
     assert all(call.options["causal"] is causal for call in dnn.CALLS)
 
 
-def test_the_forward_pass_is_done_anew_for_a_result_that_is_unknown_and_what_it_made_dies_with_it(
-    k: Any, dnn: Any
-) -> None:
+def test_unknown_results_are_recomputed_and_statistics_freed(k: Any, dnn: Any) -> None:
     from backburn_cupy import attention_fused
 
     (q, _), (key, _), (v, _), (g, _) = (heads(k, "float16", 5, 8, seed) for seed in range(4))
@@ -293,7 +291,7 @@ def test_the_forward_pass_is_done_anew_for_a_result_that_is_unknown_and_what_it_
     assert name not in attention_fused._SAVED
 
 
-def test_heads_are_not_copied_and_the_result_lies_as_they_do(k: Any, dnn: Any) -> None:
+def test_heads_are_not_copied_and_the_result_has_their_layout(k: Any, dnn: Any) -> None:
     for way, steps in (("sliced", (120, 8, 24, 1)), ("plain", (120, 40, 8, 1))):
         dnn.CALLS.clear()
         (q, _), (key, _), (v, _) = (heads(k, "bfloat16", 5, 8, seed, way) for seed in range(3))
@@ -316,7 +314,7 @@ def test_attention_of_any_rank_and_layout(k: Any, dnn: Any, shape: tuple[int, ..
     assert len(dnn.CALLS) == 1
 
 
-def test_attention_that_cudnn_is_not_asked_for(k: Any, dnn: Any) -> None:
+def test_attention_without_cudnn(k: Any, dnn: Any) -> None:
     def attend(dtype: str = "float16", size: int = 8, mask: Any = None, keep: Any = None, places: int = 4) -> None:
         x = k.ones((1, 2, places, size), dtypes.as_dtype(dtype))
         y = k.scaled_dot_product_attention(x, x, x, mask, keep, False, 1.0, 0.0)
@@ -330,13 +328,13 @@ def test_attention_that_cudnn_is_not_asked_for(k: Any, dnn: Any) -> None:
     assert dnn.CALLS == []
     dnn.SETTINGS["refused"] = {"sdpa_backward"}
     attend()
-    assert [call.operation for call in dnn.CALLS] == ["sdpa"]  # and not once more for a gradient that is not made
+    assert [call.operation for call in dnn.CALLS] == ["sdpa"]  # and not again for a gradient that it does not compute
 
 
 @pytest.mark.parametrize("dtype", [*HALVES, "float32", "float64"])
 @pytest.mark.parametrize("way", ["plain", "causal", "bool mask", "float mask", "dropped", "nothing to attend to"])
 def test_attention_by_products(k: Any, dnn: Any, cupy: Any, dtype: str, way: str) -> None:
-    """All products of 16-bit floats are made of 16-bit operands; scores and their gradients come out in float32."""
+    """Products of 16-bit floats have 16-bit operands; scores and their gradients are in float32."""
     dnn.SETTINGS["version"] = None
     lt = importlib.import_module("fake_cublaslt")
     numpy, rng, wanted = load_backend("numpy"), np.random.default_rng(0), dtypes.as_dtype(dtype)
@@ -388,7 +386,7 @@ def test_a_deterministic_gradient_of_attention(k: Any, dnn: Any) -> None:
 # ---- the library ----
 
 
-def test_what_is_found_is_told(k: Any, dnn: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_are_described(k: Any, dnn: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_cupy import cublaslt, cudnn
 
     def words() -> str:
@@ -433,7 +431,7 @@ def test_the_version_of_cuda_that_cudnn_is_for(k: Any, monkeypatch: pytest.Monke
         assert cudnn._cuda_of_library() == expected
 
 
-def test_each_thread_has_a_handle_of_its_own(k: Any, dnn: Any) -> None:
+def test_each_thread_has_its_own_handle(k: Any, dnn: Any) -> None:
     from backburn_cupy import cudnn
 
     found = [cudnn.handle(0), cudnn.handle(0)]
@@ -444,7 +442,7 @@ def test_each_thread_has_a_handle_of_its_own(k: Any, dnn: Any) -> None:
 
 
 def test_convolutions_and_attention_are_recorded(cupy: Any, dnn: Any) -> None:
-    """A step with both, forwards and backwards, replayed, learns as it does without a recording."""
+    """A replayed step with both and their gradients learns like the unrecorded step."""
 
     def losses(captured: bool) -> list[float]:
         with bb.use_backend(bb.load_backend("autodiff(cupy)")):
@@ -477,7 +475,7 @@ def test_convolutions_and_attention_are_recorded(cupy: Any, dnn: Any) -> None:
     assert {c.operation for c in dnn.CALLS} == {"conv_fprop", "conv_wgrad", "sdpa", "sdpa_backward"}
 
 
-def test_the_examples_are_true(cupy: Any) -> None:
+def test_doctests_pass(cupy: Any) -> None:
     from backburn_cupy import conv
 
     results = doctest.testmod(conv)
@@ -488,7 +486,7 @@ def test_the_examples_are_true(cupy: Any) -> None:
 
 
 def asked(kinds: list[Any]) -> dict[str, Any]:
-    """The real cuDNN's answer to these kinds of calls; skips where there is none."""
+    """The real cuDNN's answer for these calls; skips if cuDNN cannot be used."""
     root = Path(__file__).parents[3]
     program = [sys.executable, "-m", "tests.backends.cupy.emulation.cudnn_plans"]
     done = subprocess.run(program, input=pickle.dumps(kinds), capture_output=True, cwd=root, check=False, timeout=200)
@@ -500,7 +498,7 @@ def asked(kinds: list[Any]) -> dict[str, Any]:
 
 
 def kinds_of(k: Any, module: Any, *calls: Any) -> list[Any]:
-    """The kinds of calls that are made meanwhile."""
+    """The plans requested during some calls."""
     kinds: list[Any] = []
     plan = module.plan
 
@@ -542,7 +540,7 @@ def test_plans_for_an_h200(k: Any, dnn: Any) -> None:
     plans = zip([*kinds, *large], answer["plans"], strict=True)
     refused = [(kind, plan) for kind, plan in plans if isinstance(plan, str)]
     assert refused == []
-    # With its channels last a convolution of 16 bits is computed as it lies; else it is laid anew in a workspace.
+    # With channels last, 16-bit operands are used directly; otherwise they are converted in a workspace.
     sizes = dict(zip(large, answer["plans"][len(kinds) :], strict=True))
     for kind, size in sizes.items():
         if kind.dtype in HALVES and kind.which == "forward" and kind.first[1] == 64 and kind.second[2:] == (3, 3):
@@ -551,7 +549,7 @@ def test_plans_for_an_h200(k: Any, dnn: Any) -> None:
 
 @pytest.mark.skipif(cudnn_plans.missing() is not None, reason=str(cudnn_plans.missing()))
 def test_graphs_of_attention_for_an_h200(k: Any, dnn: Any) -> None:
-    """cuDNN takes the graphs and makes their operations; for their plans it needs a driver."""
+    """cuDNN accepts the graphs and builds their operations; plans would need a driver."""
     from backburn_cupy import cudnn
 
     def call(way: str, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Errors of the CuPy backend where CUDA cannot be used, or fails: what was found, and what to type."""
+"""Errors of the CuPy backend if CUDA is unusable or fails: they name the cause and the command that helps."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_importing_the_package_imports_no_cupy() -> None:
     assert not loaded & {"cupy", "cupy_backends", "cupyx", "ml_dtypes", "backburn_cupy.creation"}
 
 
-# ---- a machine on which it cannot be used ----
+# ---- machines without a usable CUDA device ----
 
 
 def test_cupy_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_cuda_was_used_before_the_fork(cupy: Any, monkeypatch: pytest.MonkeyPatc
     assert "get_context('spawn')" in fails_with(cupy, monkeypatch, "cudaErrorInitializationError: initialization error")
 
 
-def test_any_other_failure_is_told(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_failures_are_reported(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     words = fails_with(cupy, monkeypatch, "cudaErrorUnknown: unknown error\nmore")
     assert "the CUDA devices cannot be counted (CUDARuntimeError: cudaErrorUnknown: unknown error)" in words
 
@@ -165,11 +165,11 @@ def test_an_absent_device_is_not_a_broken_backend(monkeypatch: pytest.MonkeyPatc
 
 # ---- an operation that fails ----
 
-needs_compiler = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+needs_compiler = pytest.mark.skipif(compiled.COMPILER is None, reason="running the kernels needs g++")
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Any:
-    """A tensor whose sum fails so."""
+    """A tensor whose sum raises ``error``."""
 
     def fail(*_: Any, **__: Any) -> Any:
         raise error
@@ -181,14 +181,14 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Any:
 
 @pytest.fixture
 def fresh(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The stand-in, with no backend made before."""
+    """The stand-in, with no backend loaded."""
     from backburn.backend import registry
 
     monkeypatch.setattr(registry, "_loaded", {})
     return cupy
 
 
-def test_memory_is_exhausted_by_what_comes_from_the_host(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_exhausted_by_a_copy_from_the_host(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, fresh.cuda.memory.OutOfMemoryError("Out of memory"))
     monkeypatch.setattr("cupy.array", fresh.sum)
     with pytest.raises(DeviceMemoryError, match=r"^from_numpy: the memory of cuda:0 is exhausted"):
@@ -218,8 +218,8 @@ def test_the_driver_fails(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["CUBLASError", "CuFFTError", "CUSOLVERError", "CURANDError", "CUDADriverError"])
-def test_errors_of_libraries_are_ours(fresh: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """By the names that CuPy's classes have."""
+def test_errors_of_libraries_become_device_errors(fresh: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """They are recognized by the names of CuPy's classes."""
     x = failing(monkeypatch, type(name, (RuntimeError,), {})("INTERNAL_ERROR"))
     with pytest.raises(DeviceError, match=r"^sum: INTERNAL_ERROR \(cuda:0\)"):
         bb.sum(x)
@@ -238,28 +238,28 @@ def test_a_part_of_cuda_is_missing(fresh: Any, monkeypatch: pytest.MonkeyPatch, 
         x.sum()
 
 
-def test_a_forked_process_is_told(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_is_named_as_the_cause(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = failing(monkeypatch, fresh.cuda.runtime.CUDARuntimeError("cudaErrorInitializationError: initialization error"))
     monkeypatch.setattr(x.backend, "process", -1)
     with pytest.raises(DeviceError, match=r"^sum: CUDA was used before this process was forked.*'spawn'"):
         x.sum()
 
 
-def test_what_the_contract_says_comes_before_what_the_device_says(fresh: Any) -> None:
+def test_contract_errors_precede_device_errors(fresh: Any) -> None:
     x = bb.ones((2, 3), backend="cupy")
     with pytest.raises(ShapeError, match="matmul"):
         x @ x
 
 
 @needs_compiler
-def test_tensors_are_told_where_they_wait(fresh: Any) -> None:
+def test_tensors_raise_device_errors_when_they_wait(fresh: Any) -> None:
     table = bb.ones((3, 2), backend="cupy")
     rows = bb.take(table, bb.asarray([0, 7], backend="cupy"), axis=0)
     with pytest.raises(OutOfRangeError, match=r"index 7 is out of range for an axis of 3 \(in take"):
         rows.numpy()
 
 
-def test_a_dtype_that_is_not_there_is_refused(fresh: Any) -> None:
+def test_unknown_dtypes_are_rejected(fresh: Any) -> None:
     from backburn_cupy import CupyBackend
 
     k = CupyBackend()
@@ -272,7 +272,7 @@ def test_a_dtype_that_is_not_there_is_refused(fresh: Any) -> None:
 # ---- several devices ----
 
 
-def test_operands_of_another_device_are_refused(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operands_on_another_device_are_rejected(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_cupy import CupyBackend
 
     monkeypatch.setattr(fresh.cuda.runtime, "getDeviceCount", lambda: 2)

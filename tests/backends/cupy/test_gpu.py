@@ -1,4 +1,4 @@
-"""The CuPy backend on a CUDA device: the conformance suite, parity with NumPy, and what only a device can tell."""
+"""The CuPy backend on a CUDA device: the conformance suite, parity with NumPy, and checks that need a device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_gradient(k: Any, depth: int) -> None:
     assert report.ok, report.failures[:20]
 
 
-def test_an_index_out_of_range_is_told_and_the_device_lives_on(k: Any) -> None:
+def test_an_index_out_of_range_raises_and_the_device_stays_usable(k: Any) -> None:
     k.take(k.ones((3, 2), dtypes.float32), k.from_numpy(np.array([0, 7])), 0)
     with pytest.raises(OutOfRangeError, match="index 7"):
         k.synchronize()
@@ -51,7 +51,7 @@ def test_an_index_out_of_range_is_told_and_the_device_lives_on(k: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_products_of_attention(k: Any, dtype: str) -> None:
-    """Stacks of heads as they lie in (batch, time, heads, width), against float64."""
+    """Strided stacks of heads from (batch, time, heads, width), against float64."""
     values = np.random.default_rng(0).normal(size=(2, 65, 3, 40))
     x = k.permute_dims(k.astype(k.from_numpy(values), dtypes.as_dtype(dtype)), (0, 2, 1, 3))
     got = k.to_numpy(k.astype(k.matmul(x, k.permute_dims(x, (0, 1, 3, 2))), dtypes.float64))
@@ -63,7 +63,7 @@ def test_products_of_attention(k: Any, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("library", ["cuDNN", "products"])
 def test_convolutions_and_attention(k: Any, dtype: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against float64, by cuDNN where it is installed, and by products."""
+    """Against float64, by cuDNN if it is installed, and by products."""
     from backburn_cupy import cudnn
 
     if library == "products":
@@ -97,7 +97,7 @@ def test_convolutions_and_attention(k: Any, dtype: str, library: str, monkeypatc
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_long_rows_and_large_arrays(k: Any, dtype: str) -> None:
-    """Every variant of the kernels over rows, and what large arrays take, against float64: samples are small."""
+    """Every variant of the row kernels, and the kernels for large arrays, against float64; samples are small."""
     numpy, random, wanted = load_backend("numpy"), np.random.default_rng(5), dtypes.as_dtype(dtype)
     close = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-12}[dtype]
 
@@ -139,14 +139,14 @@ def test_long_rows_and_large_arrays(k: Any, dtype: str) -> None:
     same("sum", [x], (0,))
 
 
-def test_memory_that_is_not_there(k: Any) -> None:
+def test_exhausted_memory_raises(k: Any) -> None:
     with pytest.raises(DeviceMemoryError, match="is exhausted"):
         k.zeros((1 << 50,), dtypes.float32)
     k.memory_cleanup()
     assert k.memory_stats()["free"] > 0
 
 
-def test_equal_calls_give_equal_bits_where_that_was_asked_for() -> None:
+def test_deterministic_calls_are_bitwise_equal() -> None:
     from backburn_cupy import CupyBackend
 
     k = CupyBackend(deterministic=True)
@@ -158,7 +158,7 @@ def test_equal_calls_give_equal_bits_where_that_was_asked_for() -> None:
         np.testing.assert_array_equal(first, other)
 
 
-def test_random_numbers_are_those_of_numpy(k: Any) -> None:
+def test_random_numbers_equal_numpy_s(k: Any) -> None:
     numpy = load_backend("numpy")
     for name, more in (
         ("random_bits", ()),
@@ -190,15 +190,15 @@ def test_a_model_learns_the_same_as_on_the_cpu() -> None:
     np.testing.assert_allclose(losses("autodiff(cupy)"), losses("autodiff(numpy)"), rtol=2e-3)
 
 
-def test_a_recorded_step_learns_as_one_that_is_not() -> None:
-    """No hidden wait either: whatever waits for the device cannot be recorded."""
+def test_a_recorded_step_learns_like_an_unrecorded_one() -> None:
+    """It also has no hidden waits: a call that waits for the device cannot be recorded."""
     losses, run = train("autodiff(cupy)", captured=True)
     assert run.reason == ""
     np.testing.assert_allclose(losses, train("autodiff(cupy)", captured=False)[0], rtol=1e-4)
 
 
 def replayed(k: Any, program: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
-    """Results of ``program`` as it is, and a recording of it."""
+    """Results of ``program`` unrecorded, and a recording of it."""
     plain = [k.to_numpy(x) for x in program(inputs)]
     with scoped(RECORDING_STEP, Recording()):
         return plain, k.capture(lambda state, given: (state, program(given)), [], inputs)
@@ -207,7 +207,7 @@ def replayed(k: Any, program: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
 @pytest.mark.parametrize("shape", [(70, 33), (4096, 1000), (300, 4096)], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_passes(k: Any, name: str, shape: tuple[int, int]) -> None:
-    """Recorded calls that are joined, against NumPy in float64, and with the same bits in each replay."""
+    """Joined calls equal NumPy in float64, and replays are bitwise equal."""
     function, has_gradients = CASES[name]
     arrays = operands(shape, np.float32)
     if has_gradients:
@@ -221,8 +221,8 @@ def test_passes(k: Any, name: str, shape: tuple[int, int]) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_what_libraries_compute_is_recorded(k: Any) -> None:
-    """By CUB, Thrust and cuFFT, on arrays for which CuPy asks them."""
+def test_library_calls_are_recorded(k: Any) -> None:
+    """CUB, Thrust and cuFFT, on arrays for which CuPy uses them."""
     x = k.from_numpy(np.random.default_rng(4).normal(size=(8, 50_000)).astype(np.float32))
 
     def program(given: list[Any]) -> list[Any]:
@@ -236,8 +236,8 @@ def test_what_libraries_compute_is_recorded(k: Any) -> None:
             np.testing.assert_allclose(k.to_numpy(value), expected, rtol=1e-5, atol=1e-3)
 
 
-def test_what_a_recording_uses_is_not_given_to_others(k: Any) -> None:
-    """A table from elsewhere; the memory of a plan for Fourier transforms, of which CuPy keeps those used last."""
+def test_memory_that_a_recording_uses_is_not_reused(k: Any) -> None:
+    """That of an external array, and of a plan for Fourier transforms, of which CuPy keeps only the most recent."""
     x, tables = k.from_numpy(np.linspace(0, 1, 131, dtype=np.float32)), [k.full((131,), 3.0, dtypes.float32)]
 
     def program(given: list[Any]) -> list[Any]:
@@ -272,7 +272,7 @@ def test_a_group_of_one_rank() -> None:
 
 
 def test_exchanges_through_the_host(k: Any) -> None:
-    """What a communicator of the host moves of arrays on the device."""
+    """A host communicator exchanges arrays on the device."""
     comm = Local()
     x = k.from_numpy(np.arange(6.0, dtype=np.float32))
     received = [comm.empty(k, (6,), dtypes.float32)]

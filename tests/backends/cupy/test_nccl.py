@@ -1,4 +1,4 @@
-"""The communicator ``nccl`` over the stand-in for CuPy: its calls, and what arrives, with a thread for each rank."""
+"""The communicator ``nccl`` on the stand-in for CuPy, with a thread per rank: its calls, and the received values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ended(Exception):
 
 
 class Threads(Local):
-    """The ranks of a program that are threads of one process: what MPI does for small objects."""
+    """Ranks as threads of one process: exchanges small objects as MPI does."""
 
     def __init__(self, rank: int, size: int, slots: list[Any], barrier: threading.Barrier) -> None:
         self.rank, self.size = rank, size
@@ -47,7 +47,7 @@ class Threads(Local):
 
 @pytest.fixture
 def nccl(cupy: Any) -> Iterator[Any]:
-    """The module of CuPy's, of which nothing has been called."""
+    """The stand-in's NCCL module, with no recorded calls."""
     from cupy import _nccl
 
     _nccl.CALLS.clear()
@@ -58,7 +58,7 @@ def nccl(cupy: Any) -> Iterator[Any]:
 
 
 def on_ranks(size: int, function: Callable[[Any], Any]) -> list[Any]:
-    """What ``function`` returns for the communicator of each of ``size`` ranks."""
+    """The results of ``function`` for the communicator of each of ``size`` ranks."""
     from backburn_cupy.nccl import Nccl
 
     slots, barrier, found = [None] * size, threading.Barrier(size), [None] * size
@@ -67,7 +67,7 @@ def on_ranks(size: int, function: Callable[[Any], Any]) -> list[Any]:
     def run(rank: int) -> None:
         try:
             found[rank] = function(Nccl(Threads(rank, size, slots, barrier)))
-        except BaseException as error:  # which the thread must not keep
+        except BaseException as error:  # raised by the caller
             errors.append(error)
             barrier.abort()
 
@@ -111,7 +111,7 @@ def test_every_dtype_is_moved_as_bytes(dtype: str, cupy: Any, nccl: Any) -> None
     assert [(name, a[3]) for r, name, a in nccl.CALLS if r == 0] == [("send", 1), ("recv", 2), ("send", 2), ("recv", 1)]
 
 
-def test_neighbours_in_memory_are_gathered_in_one_call(cupy: Any, nccl: Any) -> None:
+def test_adjacent_buffers_are_gathered_in_one_call(cupy: Any, nccl: Any) -> None:
     def run(comm: Any) -> Any:
         whole = comm.empty(None, (4, 2), as_dtype("float32"))
         comm.all_gather(array(cupy, [[comm.rank] * 2] * 2), [whole[:2], whole[2:]])
@@ -124,7 +124,7 @@ def test_neighbours_in_memory_are_gathered_in_one_call(cupy: Any, nccl: Any) -> 
     ]
 
 
-def test_lengths_that_differ_are_gathered_by_messages(cupy: Any, nccl: Any) -> None:
+def test_buffers_of_different_lengths_are_gathered_by_messages(cupy: Any, nccl: Any) -> None:
     def run(comm: Any) -> Any:
         receive = [comm.empty(None, (n,), as_dtype("float32")) for n in (2, 0, 1)]
         comm.all_gather(array(cupy, np.full((2, 0, 1)[comm.rank], comm.rank)), receive)
@@ -132,11 +132,11 @@ def test_lengths_that_differ_are_gathered_by_messages(cupy: Any, nccl: Any) -> N
 
     assert on_ranks(3, run) == [[[0, 0], [], [2]]] * 3
     assert "allGather" not in names(nccl)
-    assert [(r, name) for r, name, _ in nccl.CALLS if r == 1] == [(1, "recv"), (1, "recv")], "nothing is not sent"
+    assert [(r, name) for r, name, _ in nccl.CALLS if r == 1] == [(1, "recv"), (1, "recv")], "empty sends are skipped"
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("float32", 7), ("float16", 6), ("bfloat16", 9), ("int64", 4)])
-def test_sums_have_the_type_of_the_numbers(dtype: str, number: int, cupy: Any, nccl: Any) -> None:
+def test_sums_use_the_buffer_s_dtype(dtype: str, number: int, cupy: Any, nccl: Any) -> None:
     def run(comm: Any) -> Any:
         x = array(cupy, [1 + comm.rank, 2], dtype)
         assert comm.can_reduce(x)
@@ -149,7 +149,7 @@ def test_sums_have_the_type_of_the_numbers(dtype: str, number: int, cupy: Any, n
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int16", "uint16"])
-def test_what_nccl_does_not_add(dtype: str, cupy: Any, nccl: Any) -> None:
+def test_dtypes_that_nccl_does_not_add(dtype: str, cupy: Any, nccl: Any) -> None:
     (comm,) = on_ranks(1, lambda comm: comm)
     assert not comm.can_reduce(array(cupy, [1], dtype))
     with pytest.raises(Unsupported, match=f"NCCL does not add {dtype}"):
@@ -168,7 +168,7 @@ def test_a_broadcast(cupy: Any, nccl: Any) -> None:
     assert [a[2:5] for _, name, a in nccl.CALLS if name == "broadcast"] == [(12, UINT8, 1)] * 2
 
 
-def test_an_exchange_that_is_started_has_its_own_stream(cupy: Any, nccl: Any) -> None:
+def test_a_started_exchange_has_its_own_stream(cupy: Any, nccl: Any) -> None:
     from cupy import _device
 
     _device.WAITS.clear()
@@ -184,8 +184,8 @@ def test_an_exchange_that_is_started_has_its_own_stream(cupy: Any, nccl: Any) ->
     assert values == [7.0]
     ((own, first),) = before
     assert own != 0
-    assert first == 0, "it waits for what was queued"
-    assert after[1:] == [(0, own)], "and what follows waits for it"
+    assert first == 0, "it waits for queued work"
+    assert after[1:] == [(0, own)], "and later work waits for it"
 
 
 def test_a_primitive_is_its_own_buffer(cupy: Any, nccl: Any) -> None:
@@ -205,13 +205,13 @@ def test_a_primitive_is_its_own_buffer(cupy: Any, nccl: Any) -> None:
         comm.to_buffer(Other(), np.ones(2))
 
 
-def test_a_group_begins_with_an_identity_from_rank_0(cupy: Any, nccl: Any) -> None:
+def test_a_group_is_created_with_rank_0_s_id(cupy: Any, nccl: Any) -> None:
     made = on_ranks(3, lambda comm: (comm.all_reduce(array(cupy, [1.0])), comm._group)[1])
     assert len({g._id for g in made}) == 1
     assert [(g._rank, g.ndev) for g in made] == [(0, 3), (1, 3), (2, 3)]
 
 
-def test_lists_of_other_lengths(cupy: Any, nccl: Any) -> None:
+def test_buffer_lists_of_wrong_length(cupy: Any, nccl: Any) -> None:
     (comm,) = on_ranks(1, lambda comm: comm)
     for call in (lambda: comm.all_gather(None, []), lambda: comm.all_to_all([None] * 2, [None])):
         with pytest.raises(ArgumentError, match="buffers for 1 processes"):
@@ -234,7 +234,7 @@ def watched(timeout: float = 5.0) -> tuple[Any, list[str], Any]:
 
     group = _nccl.NcclCommunicator(1, _nccl.get_unique_id(), 0)
     watch = Watch(group, timeout, abort)
-    watch._thread = threading.current_thread()  # none is started: the test looks
+    watch._thread = threading.current_thread()  # no thread is started: the test calls look()
     return watch, said, group
 
 
@@ -244,7 +244,7 @@ def event(cupy: Any) -> Any:
     return made
 
 
-def test_what_is_done_is_no_longer_watched(cupy: Any, nccl: Any) -> None:
+def test_finished_collectives_are_no_longer_watched(cupy: Any, nccl: Any) -> None:
     watch, said, _ = watched()
     watch.add(event(cupy), "all_reduce")
     assert watch.look(time.monotonic() + 100) is False
@@ -269,7 +269,7 @@ def test_an_error_of_nccl_aborts(cupy: Any, nccl: Any) -> None:
         watch.look(time.monotonic())
 
 
-def test_a_thread_looks_while_something_is_queued(cupy: Any, nccl: Any) -> None:
+def test_a_thread_watches_queued_collectives(cupy: Any, nccl: Any) -> None:
     cupy.cuda.Event.STUCK = True
     from backburn_cupy.nccl import Watch
 
@@ -296,7 +296,7 @@ def test_an_abort_reaches_nccl_and_the_host(cupy: Any, nccl: Any) -> None:
     assert on_ranks(1, run) == [(True, ["enough"])]
 
 
-def test_without_nccl_it_says_what_to_install(cupy: Any, nccl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_nccl_names_the_package_to_install(cupy: Any, nccl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_cupy.nccl import library
 
     monkeypatch.setattr(nccl, "available", False)
@@ -304,7 +304,7 @@ def test_without_nccl_it_says_what_to_install(cupy: Any, nccl: Any, monkeypatch:
         library()
 
 
-def test_bfloat16_has_the_number_of_nccl() -> None:
+def test_bfloat16_has_nccl_s_type_code() -> None:
     from backburn_cupy.nccl import ADDED
 
     assert ADDED["bfloat16"] == 9

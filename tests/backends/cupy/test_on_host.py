@@ -1,7 +1,7 @@
-"""Every operation of the CuPy backend through the real CuPy, where that is installed: without GPU, compiler or values.
+"""Every operation of the CuPy backend through the real CuPy, if that is installed: without GPU, compiler or values.
 
-What is seen so is what CuPy itself takes, refuses and returns: arguments, dtypes, shapes, launches, and what it does on
-the host in the midst of a recording. The stand-in is written by hand, and may be friendlier.
+This checks which arguments CuPy accepts, the dtypes and shapes that it returns, launches, and what it does on the host
+during a recording. The stand-in is written by hand, and may accept more.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 from tests.backends.cupy.on_host import patched
 
 ROOT = Path(__file__).parents[3]
-#: Operations that need a library of CUDA's that may not be installed: cuSOLVER, cuBLAS, cuFFT.
+#: Operations that need a CUDA library that may not be installed: cuSOLVER, cuBLAS, cuFFT.
 OF_LIBRARIES = {"cholesky", "qr", "svd", "eigh", "eig", "eigvals", "solve", "fft", "rfft", "irfft"}
 OF_LIBRARIES |= {"svdvals", "eigvalsh", "triangular_solve", "inv", "pinv", "cofactors"}
-#: Operations that read values on the host: their results' shapes depend on them, or they refuse some.
+#: Operations that read values on the host, because result shapes depend on them or some values are errors.
 READING = {"masked_select", "nonzero", "unique_all", "to_numpy", "to_numpy_many"}
 READING |= {"quantize", "fake_quantize", "quantize_between", "fake_quantize_between"}
 
@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 
-def test_every_operation_is_called_as_cupy_wants(tmp_path: Path) -> None:
+def test_cupy_accepts_the_calls_of_every_operation(tmp_path: Path) -> None:
     patched.build(tmp_path)
     folders = (ROOT, ROOT / "src", ROOT / "backends", os.environ.get("PYTHONPATH", ""))
     path = os.pathsep.join(str(p) for p in folders if p)
@@ -51,7 +51,7 @@ def test_every_operation_is_called_as_cupy_wants(tmp_path: Path) -> None:
     assert found["launches"] > 10_000
 
 
-def test_the_time_of_a_step_on_the_host_is_measured() -> None:
+def test_the_host_time_of_a_step_is_measured() -> None:
     path = os.pathsep.join(str(p) for p in (ROOT, ROOT / "src", ROOT / "backends", os.environ.get("PYTHONPATH", "")))
     done = subprocess.run(
         [sys.executable, "-m", "tests.backends.cupy.on_host.step_time", "--repeats", "2"],

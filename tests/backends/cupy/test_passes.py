@@ -1,4 +1,4 @@
-"""``capture(cupy)`` over the stand-in: calls are joined to passes, and then recorded as a graph."""
+"""``capture(cupy)`` on the stand-in: calls are joined to passes, and then recorded as a graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backburn.backend.registry import load_backend
 from backburn.base.errors import SpecError
 from backburn.nn import functional
 
-pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="running the kernels needs g++")
 
 JOINED = "autodiff(capture(cupy))"
 
@@ -28,7 +28,7 @@ def k(cupy: Any) -> Any:
     return load_backend("cupy")
 
 
-def test_a_step_with_passes_learns_as_one_without(cupy: Any, k: Any) -> None:
+def test_a_step_with_passes_learns_like_one_without(cupy: Any, k: Any) -> None:
     found, run = train(JOINED, captured=True)
     assert run.reason == ""
     np.testing.assert_allclose(found, train("autodiff(cupy)", captured=False)[0], rtol=1e-4)
@@ -49,7 +49,7 @@ def test_optimizers(cupy: Any, k: Any, name: str, dropout: float) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda f: f.__name__)
-def test_what_holds_on_every_backend_that_records(
+def test_scenarios_of_recording_backends(
     cupy: Any, k: Any, scenario: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(test_capture, "RECORDING", JOINED)
@@ -83,8 +83,8 @@ def test_a_norm_and_its_gradients_are_one_pass(cupy: Any, k: Any) -> None:
     nothing_is_left(cupy, k)
 
 
-def test_state_that_passes_make(cupy: Any, k: Any) -> None:
-    """What a pass writes becomes state, is read before and after, and outlives replays."""
+def test_state_computed_by_passes(cupy: Any, k: Any) -> None:
+    """Results of a pass become state, which is read before and after the update, and outlives replays."""
 
     def step(state: Any, x: Any) -> Any:
         a, b = state
@@ -106,7 +106,7 @@ def test_state_that_passes_make(cupy: Any, k: Any) -> None:
     nothing_is_left(cupy, k)
 
 
-def test_numbers_that_change_reach_the_calls_that_are_left(cupy: Any, k: Any) -> None:
+def test_changing_numbers_reach_calls_outside_passes(cupy: Any, k: Any) -> None:
     def step(state: Any, x: Any, y: Any) -> Any:
         model, optimizer = state
         loss = functional.cross_entropy(bb.gelu(model(x) * 2.0 + 1.0), y)
@@ -128,7 +128,7 @@ def test_numbers_that_change_reach_the_calls_that_are_left(cupy: Any, k: Any) ->
     np.testing.assert_allclose(found[JOINED], found["autodiff(cupy)"], rtol=1e-4)
 
 
-def test_a_backend_that_records_is_decorated_if_it_compiles(cupy: Any) -> None:
+def test_capture_decorates_a_recording_backend_that_compiles_passes(cupy: Any) -> None:
     assert load_backend("capture(cupy)").capabilities.capture
     with pytest.raises(SpecError, match="records by itself"):
         load_backend("capture(capture(cupy))")

@@ -1,4 +1,4 @@
-"""Products of the CuPy backend: by a stand-in for cuBLASLt that checks and computes, and by one for cuBLAS."""
+"""Products of the CuPy backend, on a stand-in for cuBLASLt that checks and computes, and on one for cuBLAS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.backends.cupy.stand_in import compiled
 from backburn.base import dtypes
 from backburn.base.errors import DeviceError, ShapeError
 
-pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to make the libraries with")
+pytestmark = pytest.mark.skipif(compiled.COMPILER is None, reason="the stand-in libraries need g++")
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -42,7 +42,7 @@ def lt(k: Any) -> Any:
 
 @pytest.fixture(params=["cuBLASLt", "cuBLAS"])
 def calls(k: Any, lt: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The calls of the library by which products are made: first cuBLASLt, then cuBLAS as if there were no other."""
+    """The calls of the library that computes products: cuBLASLt, or cuBLAS with cuBLASLt hidden."""
     from cupy_backends.cuda.libs import cublas
 
     from backburn_cupy import cublaslt
@@ -58,7 +58,7 @@ def calls(k: Any, lt: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     cublaslt.library.cache_clear()
 
 
-def test_products_copy_no_operand_that_can_be_read_as_it_lies(
+def test_products_do_not_copy_operands_in_supported_layouts(
     k: Any, cupy: Any, calls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(x: Any) -> Any:
@@ -66,13 +66,13 @@ def test_products_copy_no_operand_that_can_be_read_as_it_lies(
 
     monkeypatch.setattr(cupy, "ascontiguousarray", refuse)
     values = np.random.default_rng(0).normal(size=(2, 5, 3, 8)).astype(np.float32)
-    x = k.from_numpy(values)  # as attention has them: (batch, time, heads, width)
+    x = k.from_numpy(values)  # as in attention: (batch, time, heads, width)
     heads = k.permute_dims(x, (0, 2, 1, 3))
     host = values.transpose(0, 2, 1, 3)
     calls.clear()
     scores = k.matmul(heads, k.permute_dims(heads, (0, 1, 3, 2)))
     np.testing.assert_allclose(k.to_numpy(scores), host @ host.transpose(0, 1, 3, 2), rtol=1e-5, atol=1e-6)
-    assert len(calls) == 2  # one for each example, of three heads at once
+    assert len(calls) == 2  # one per example, each for three heads
     calls.clear()
     rows = k.slice(x, (slice(0, 2, 1), slice(0, 5, 1), slice(1, 2, 1), slice(0, 8, 1)))
     k.matmul(k.reshape(rows, (2, 5, 8)), k.permute_dims(k.ones((4, 8), dtypes.float32), (1, 0)))
@@ -82,7 +82,7 @@ def test_products_copy_no_operand_that_can_be_read_as_it_lies(
 
 
 def operand(k: Any, random: Any, dtype: str, shape: tuple[int, ...], way: str) -> tuple[Any, Any]:
-    """Small whole numbers on the device, lying in some way, and the same in NumPy."""
+    """Small integers on the device in some layout, and the same in NumPy."""
     rank, wanted = len(shape), dtypes.as_dtype(dtype)
 
     def given(shape: tuple[int, ...]) -> tuple[Any, Any]:
@@ -96,7 +96,7 @@ def operand(k: Any, random: Any, dtype: str, shape: tuple[int, ...], way: str) -
         x, values = given((*shape[:-1], 2 * shape[-1] + 1))
         key = (*(slice(0, n, 1) for n in shape[:-1]), slice(1, 1 + 2 * shape[-1], 2))
         return k.slice(x, key), values[key]
-    if way == "within":  # a part of a larger matrix, which begins in the midst of an access
+    if way == "within":  # an unaligned part of a larger matrix
         x, values = given((*shape[:-2], shape[-2] + 2, shape[-1] + 3))
         key = (*(slice(0, n, 1) for n in shape[:-2]), slice(1, 1 + shape[-2], 1), slice(3, 3 + shape[-1], 1))
         return k.slice(x, key), values[key]
@@ -158,7 +158,7 @@ def test_linear_layers_of_every_layout(k: Any, calls: Any, dtype: str) -> None:
             np.testing.assert_array_equal(k.to_numpy(k.astype(got, dtypes.float32)), expected)
 
 
-def test_many_uneven_matrices_are_copied_rather_than_multiplied_one_by_one(k: Any, calls: Any) -> None:
+def test_many_irregularly_strided_matrices_are_copied(k: Any, calls: Any) -> None:
     values = np.arange(100 * 2 * 3 * 2, dtype=np.float64).reshape(100, 2, 3, 2)
     x = k.permute_dims(k.from_numpy(values), (0, 2, 1, 3))
     calls.clear()
@@ -168,7 +168,7 @@ def test_many_uneven_matrices_are_copied_rather_than_multiplied_one_by_one(k: An
     assert len(calls) == 1
 
 
-def test_tf32_is_asked_for_and_only_for_float32(k: Any, lt: Any) -> None:
+def test_tf32_is_opt_in_and_only_for_float32(k: Any, lt: Any) -> None:
     from backburn_cupy import CupyBackend, cublaslt
 
     fast = CupyBackend(allow_tf32=True)
@@ -186,14 +186,14 @@ def test_tf32_is_asked_for_and_only_for_float32(k: Any, lt: Any) -> None:
     assert exact > 1.0 == narrow
 
 
-def test_16_bit_products_are_added_up_in_float32(k: Any, calls: Any) -> None:
-    """4,096 and 1, over and over: in float16 every 1 would be lost."""
+def test_16_bit_products_accumulate_in_float32(k: Any, calls: Any) -> None:
+    """Sums of 4,096, 1 and -4,096: in float16 every 1 would be lost."""
     x = np.tile(np.array([[4096.0, 1.0, -4096.0]], np.float16), (1, 50))
     got = k.matmul(k.from_numpy(x), k.ones((150, 1), dtypes.float16))
     assert k.to_numpy(got).tolist() == [[50.0]]
 
 
-def test_a_bias_is_added_by_the_product_itself(k: Any, lt: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bias_is_added_in_the_epilogue(k: Any, lt: Any, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_cupy import cublaslt
 
     x, weight = (k.from_numpy(np.ones(shape, np.float32)) for shape in ((4, 3), (5, 3)))
@@ -211,7 +211,7 @@ def test_a_bias_is_added_by_the_product_itself(k: Any, lt: Any, cupy: Any, monke
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("refused", [0, 1, 2])
-def test_the_gradient_of_a_bias_is_summed_by_the_product_itself(k: Any, lt: Any, dtype: str, refused: int) -> None:
+def test_the_gradient_of_a_bias_is_summed_in_the_epilogue(k: Any, lt: Any, dtype: str, refused: int) -> None:
     from backburn_cupy import cublaslt, linalg
 
     values = [np.random.default_rng(i).integers(-4, 5, (2, 6, n)).astype(dtype) for i, n in enumerate((5, 3))]
@@ -234,7 +234,7 @@ def test_the_gradient_of_a_bias_is_summed_by_the_product_itself(k: Any, lt: Any,
         k.linear_weight_backward(grad, x[:1])
 
 
-def test_long_sums_of_a_small_weight_are_left_to_all_multiprocessors(k: Any, lt: Any) -> None:
+def test_long_sums_with_a_small_weight_use_a_separate_kernel(k: Any, lt: Any) -> None:
     from backburn_cupy import cublaslt
     from backburn_cupy.linalg import LONG, RESULTS
 
@@ -270,7 +270,7 @@ def feed_forward_and_gradient(k: Any, dtype: str, hidden: int = 8, lay: Any = No
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("way", ["plain", "backwards"])
-def test_gelu_and_its_gradient_are_parts_of_the_products(k: Any, lt: Any, dtype: str, way: str) -> None:
+def test_gelu_and_its_gradient_are_epilogues(k: Any, lt: Any, dtype: str, way: str) -> None:
     from backburn_cupy import cublaslt
 
     def backwards(t: Any) -> Any:
@@ -293,7 +293,7 @@ def test_gelu_and_its_gradient_are_parts_of_the_products(k: Any, lt: Any, dtype:
         ("float16", 90, 0, {"approximate": "none"}),
     ],
 )  # fmt: skip
-def test_gelu_is_a_kernel_of_its_own_otherwise(
+def test_gelu_is_a_separate_kernel_if_no_epilogue_applies(
     k: Any, lt: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, capability: int, refused: int, options: Any
 ) -> None:
     from backburn_cupy import cublaslt, linalg
@@ -317,7 +317,7 @@ def test_gelu_is_a_kernel_of_its_own_otherwise(
         np.testing.assert_allclose(one, right, rtol=0.01, atol=0.02)
 
 
-def test_without_a_bias_only_the_gradient_of_gelu_is_part_of_a_product(k: Any, lt: Any) -> None:
+def test_without_a_bias_only_the_gradient_of_gelu_is_an_epilogue(k: Any, lt: Any) -> None:
     from backburn_cupy import cublaslt
 
     got = feed_forward_and_gradient(k, "float16", approximate="tanh", without_bias=True)
@@ -328,7 +328,7 @@ def test_without_a_bias_only_the_gradient_of_gelu_is_part_of_a_product(k: Any, l
         np.testing.assert_allclose(one, right, rtol=0.01, atol=0.02)
 
 
-def test_features_that_begin_in_the_midst_of_an_access_are_read_by_a_kernel(k: Any, lt: Any) -> None:
+def test_unaligned_features_are_read_by_a_kernel(k: Any, lt: Any) -> None:
     from backburn_cupy import cublaslt
 
     grad, x, weight2 = (k.ones(shape, dtypes.float16) for shape in ((3, 2), (3, 4), (2, 8)))
@@ -366,8 +366,8 @@ def test_a_step_of_the_gpt_has_no_kernels_for_gelu(cupy: Any, lt: Any, monkeypat
     assert epilogues.count(cublaslt.ADD_BIAS_AND_GELU) == epilogues.count(cublaslt.GELU_GRADIENT_AND_SUMS) == blocks
 
 
-def test_products_that_the_library_has_no_algorithm_for(k: Any, lt: Any) -> None:
-    """A bias is then added afterwards, and what it does not multiply at all, cuBLAS does."""
+def test_products_without_an_algorithm_in_cublaslt(k: Any, lt: Any) -> None:
+    """The bias is then added afterwards; products that cuBLASLt cannot compute at all go to cuBLAS."""
     from cupy_backends.cuda.libs import cublas
 
     from backburn_cupy import linalg
@@ -386,7 +386,7 @@ def test_products_that_the_library_has_no_algorithm_for(k: Any, lt: Any) -> None
         assert (len(lt.CALLS), len(cublas.CALLS)) == (by_lt, by_cublas)
 
 
-def test_what_the_library_is_asked_is_remembered_and_given_back(k: Any, lt: Any) -> None:
+def test_plans_are_cached_and_freed(k: Any, lt: Any) -> None:
     from backburn_cupy import linalg
 
     x = k.ones((3, 3), dtypes.float32)
@@ -398,12 +398,12 @@ def test_what_the_library_is_asked_is_remembered_and_given_back(k: Any, lt: Any)
     linalg.kind.cache_clear()
     alive = lt.library().fake_alive()  # handles
     k.matmul(x, x)
-    assert lt.library().fake_alive() == alive + 4  # what is multiplied, and the layouts of three matrices
+    assert lt.library().fake_alive() == alive + 4  # a descriptor, and the layouts of three matrices
     linalg.kind.cache_clear()
     assert lt.library().fake_alive() == alive
 
 
-def test_a_failure_of_the_library_is_ours(k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_failures_raise_device_errors(k: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn_cupy import cublaslt, linalg
 
     x = k.ones((2, 2), dtypes.float32)
@@ -414,7 +414,7 @@ def test_a_failure_of_the_library_is_ours(k: Any, monkeypatch: pytest.MonkeyPatc
     linalg.kind.cache_clear()
 
 
-def test_a_library_of_another_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:
+def test_libraries_of_other_versions_are_not_used(monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:
     from backburn_cupy import cublaslt
 
     def of_version(number: int) -> Any:
@@ -433,12 +433,12 @@ def test_a_library_of_another_version_is_left_alone(monkeypatch: pytest.MonkeyPa
     assert cublaslt.library() is not None
 
 
-def test_shapes_that_do_not_fit_are_refused(k: Any) -> None:
+def test_mismatched_shapes_are_rejected(k: Any) -> None:
     with pytest.raises(ShapeError):
         k.matmul(k.ones((2, 3), dtypes.float32), k.ones((2, 3), dtypes.float32))
 
 
-def test_the_examples_are_true(cupy: Any) -> None:
+def test_doctests_pass(cupy: Any) -> None:
     from backburn_cupy import creation, cublaslt, linalg
 
     for module, count in ((linalg, 3), (cublaslt, 2), (creation, 2)):
@@ -446,9 +446,9 @@ def test_the_examples_are_true(cupy: Any) -> None:
         assert (results.attempted, results.failed) == (count, 0)
 
 
-# ---- the numbers of the interface ----
+# ---- the constants of the interface ----
 
-#: Names of the numbers of ``cublaslt`` in NVIDIA's headers.
+#: Names of the constants of ``cublaslt`` in NVIDIA's headers.
 NAMES = {
     "SUCCESS": "CUBLAS_STATUS_SUCCESS", "INVALID_VALUE": "CUBLAS_STATUS_INVALID_VALUE",
     "ARCH_MISMATCH": "CUBLAS_STATUS_ARCH_MISMATCH", "NOT_SUPPORTED": "CUBLAS_STATUS_NOT_SUPPORTED",
@@ -474,7 +474,7 @@ OF_TYPES = {"float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF", "float32": "CUDA
 
 
 def headers() -> list[Path]:
-    """The folders of NVIDIA's headers: those of a toolkit, and those of its packages for Python."""
+    """The folders of NVIDIA's headers: those of a toolkit, and of NVIDIA's Python packages."""
     found = [Path("/usr/local/cuda/include")]
     spec = importlib.util.find_spec("nvidia")
     for folder in spec.submodule_search_locations or () if spec is not None else ():
@@ -482,8 +482,8 @@ def headers() -> list[Path]:
     return found
 
 
-def test_the_numbers_and_sizes_are_those_of_the_headers(cupy: Any, tmp_path: Path) -> None:
-    """A program with the headers says each of them; it also assigns the functions to pointers of our signatures."""
+def test_constants_and_sizes_equal_the_headers(cupy: Any, tmp_path: Path) -> None:
+    """A compiled program prints each constant, and the sizes of each function's arguments."""
     from backburn_cupy import cublaslt
 
     folders = headers()
@@ -511,7 +511,7 @@ def test_the_numbers_and_sizes_are_those_of_the_headers(cupy: Any, tmp_path: Pat
     """
     text, program = tmp_path / "ask.cpp", tmp_path / "ask"
     text.write_text(source)
-    # Only the types of functions are asked for: what is called is not there, and need not be.
+    # Only types of functions are used, so that the library need not be linked.
     command = [str(compiled.COMPILER), "-std=c++17", "-w", "-o", str(program), str(text)]
     command += [f"-I{folder}" for folder in folders] + ["-Wl,--unresolved-symbols=ignore-all"]
     subprocess.run(command, check=True, capture_output=True)
@@ -528,8 +528,8 @@ def test_the_numbers_and_sizes_are_those_of_the_headers(cupy: Any, tmp_path: Pat
         assert [int(n) for n in told[f"of {name}"].split()] == [c_names[a] for a in arguments], name
 
 
-def test_the_real_library_takes_the_descriptors(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is installed: without a GPU there is no handle, but all that is set up before is checked by it."""
+def test_the_real_library_accepts_the_descriptors(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If installed: without a GPU there is no handle, but it checks all attributes set before."""
     from backburn_cupy import cublaslt
 
     found = sorted(lib for folder in headers() for lib in folder.parent.glob("lib/libcublasLt.so.1*"))

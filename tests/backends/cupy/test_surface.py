@@ -1,4 +1,4 @@
-"""The stand-in takes no more than CuPy does, and the backend's kernels compile: where CuPy is installed."""
+"""The stand-in accepts no more than CuPy, and the backend's kernels compile; some checks need CuPy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.backends.cupy.stand_in.record import FILE, FUNCTIONS, MEMBERS, UFUNCS
 FOLDER = FILE.parent
 BACKEND = Path(__file__).parents[3] / "backends" / "backburn_cupy"
 HAS_CUPY = importlib.util.find_spec("cupy") is not None
-needs_compiler = pytest.mark.skipif(compiled.COMPILER is None, reason="there is no g++ to run the kernels with")
+needs_compiler = pytest.mark.skipif(compiled.COMPILER is None, reason="running the kernels needs g++")
 SURFACE = json.loads(FILE.read_text())
 
 
-def test_the_record_is_of_what_the_backend_uses() -> None:
-    """Every name of CuPy's in the backend's sources is recorded, and nothing else is."""
+def test_the_record_lists_the_names_that_the_backend_uses() -> None:
+    """Every CuPy name in the backend's sources is recorded, and no unused function is."""
     used = set()
     for path in BACKEND.rglob("*.py"):
         used |= set(re.findall(r"\b(?:cupy|xp)\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", path.read_text()))
@@ -34,12 +34,12 @@ def test_the_record_is_of_what_the_backend_uses() -> None:
     assert {*UFUNCS, *FUNCTIONS} - used == set()
 
 
-#: Matches that are not names of the module ``cupy``: versions, words in messages, a module imported by name.
+#: Matches that are not recorded names: versions, words in messages, a module imported by name.
 OTHERWISE = {"__version__", "__version__.split", "cuda", "cuda.nccl"}
 
 
 @pytest.mark.skipif(not HAS_CUPY, reason="CuPy is not installed")
-def test_the_record_is_that_of_the_installed_cupy() -> None:
+def test_the_record_matches_the_installed_cupy() -> None:
     script = f"import sys, json; sys.path.insert(0, {str(FOLDER.parents[3])!r}); "
     script += "from tests.backends.cupy.stand_in.record import surface; print(json.dumps(surface()))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -67,7 +67,7 @@ def test_every_kernel_compiles(architecture: str) -> None:
 # ---- the stand-in itself ----
 
 
-def test_arrays_do_not_mix_with_numpys(cupy: Any) -> None:
+def test_arrays_do_not_mix_with_numpy_s(cupy: Any) -> None:
     x = cupy.array(np.ones(2))
     for call in (
         lambda: np.asarray(x),
@@ -80,7 +80,7 @@ def test_arrays_do_not_mix_with_numpys(cupy: Any) -> None:
             call()
 
 
-def test_arguments_that_cupy_does_not_take_are_refused(cupy: Any) -> None:
+def test_arguments_that_cupy_does_not_accept_raise(cupy: Any) -> None:
     x = cupy.array(np.ones(2))
     for call in (lambda: cupy.sum(x, where=x), lambda: cupy.take(x, x, mode="clip"), lambda: cupy.add(x, x, where=x)):
         with pytest.raises(TypeError):
@@ -89,9 +89,9 @@ def test_arguments_that_cupy_does_not_take_are_refused(cupy: Any) -> None:
         assert not hasattr(cupy, name)
 
 
-def test_differences_of_cupys_are_there(cupy: Any) -> None:
+def test_the_stand_in_differs_from_numpy_as_cupy_does(cupy: Any) -> None:
     x = cupy.array(np.arange(3.0))
-    assert cupy.take(x, cupy.array(np.array([5]))).get().tolist() == [2.0]  # wraps around
+    assert cupy.take(x, cupy.array(np.array([5]))).get().tolist() == [2.0]  # indices wrap around
     assert np.isnan(cupy.remainder(x, np.inf).get()).all()
     narrow = cupy.array(np.ones(2, np.float16))
     assert cupy.multiply(narrow, 2.0).dtype == np.float16
@@ -99,9 +99,9 @@ def test_differences_of_cupys_are_there(cupy: Any) -> None:
         cupy.bitwise_and(x, x)
 
 
-def test_numbers_beside_arrays_are_as_cupy_takes_them(cupy: Any) -> None:
+def test_numbers_with_arrays_behave_as_in_cupy(cupy: Any) -> None:
     half, brain = (cupy.array(np.ones(2, np.float16)), cupy.array(np.ones(2, np.float32)).astype("bfloat16"))
-    assert cupy.multiply(brain, 2.0).dtype == np.float32  # as NumPy has it
+    assert cupy.multiply(brain, 2.0).dtype == np.float32  # as in NumPy
     assert cupy.multiply(brain, 2).dtype == cupy.multiply(brain, brain.dtype.type(2)).dtype == brain.dtype
     with pytest.warns(RuntimeWarning, match="overflow"):
         cupy.multiply(half, 1e30)
@@ -114,7 +114,7 @@ def test_numbers_beside_arrays_are_as_cupy_takes_them(cupy: Any) -> None:
 
 
 @needs_compiler
-def test_floats_are_fitted_before_cupy_sees_them(cupy: Any) -> None:
+def test_python_floats_do_not_change_the_dtype_of_arrays(cupy: Any) -> None:
     from backburn.base import dtypes
     from backburn_cupy import CupyBackend
 
@@ -135,7 +135,7 @@ def test_floats_are_fitted_before_cupy_sees_them(cupy: Any) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_16_bit_floats_are_rounded_as_numpy_rounds_them(cupy: Any, name: str) -> None:
+def test_16_bit_floats_are_rounded_as_by_numpy(cupy: Any, name: str) -> None:
     import ml_dtypes
 
     dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)

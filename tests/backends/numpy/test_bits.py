@@ -1,4 +1,4 @@
-"""Equal bits: of the kernels that GCC and zig make from the same sources, and with any number of threads."""
+"""Bitwise equal results: of kernels compiled by GCC and by zig, and with any number of threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backburn_numpy.runtime import threads
 
 Work = Callable[[], Any]
 
-#: The shapes of matrices: narrow, short, long and very long rows, and one that several threads share.
+#: Shapes of matrices: narrow, short, long and very long rows, and one that several threads share.
 SHAPES = ((4000, 10), (1500, 33), (300, 1000), (7, 30_001), (20_000, 64))
 
 
@@ -152,7 +152,7 @@ def sequences(dtype: Any) -> Iterator[tuple[str, Work]]:
         yield f"ctc_loss_backward {length} {classes}", partial(BASE.ctc_loss_backward, grad, logs, *sizes)
 
 
-#: Operations on a matrix that are equal whoever makes the kernels and however many threads there are.
+#: Operations on a matrix whose results do not depend on the compiler or the number of threads.
 OF_MATRICES = (reductions, rows_and_columns, norms, steps, elements)
 
 
@@ -166,12 +166,12 @@ def bits(work: Work) -> list[bytes]:
     return [np.ascontiguousarray(part).tobytes() for part in (found if isinstance(found, tuple) else (found,))]
 
 
-# ---- by two compilers ----
+# ---- two compilers ----
 
 
 @pytest.fixture(scope="module")
 def made_by_zig(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with kernels of the best level by zig, if those in use are GCC's."""
+    """A folder with kernels of the best level compiled by zig, if those in use are GCC's."""
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed")
     if " by GCC " not in BASE.libraries["kernels"]:
@@ -196,13 +196,13 @@ def assert_zig_makes_the_same(found: dict[str, Work], folder: Path, monkeypatch:
 def test_operations_of_two_compilers(
     shape: Any, dtype: Any, made_by_zig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sources decide what is fused, and in which order numbers are added."""
+    """The sources determine which multiply-adds are fused, and the order of summation."""
     assert_zig_makes_the_same(dict(works(real(*shape, dtype=dtype))), made_by_zig, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_short_rows_of_two_compilers(dtype: Any, made_by_zig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left over at the end of a vector is other code: rows and columns of every length up to a few vectors."""
+    """Rows and columns of every length up to a few vectors, because remainders are separate code."""
     found = {
         f"{name} of {shape}": work
         for length in (*range(1, 71), 100)
@@ -222,7 +222,7 @@ def test_layers_of_two_compilers(made_by_zig: Path, monkeypatch: pytest.MonkeyPa
     assert_zig_makes_the_same(dict(layers()), made_by_zig, monkeypatch)
 
 
-#: Element-wise kernels that no operation calls as they are, or only with other numbers.
+#: Element-wise kernels that no operation calls directly or with these operands.
 ELEMENTWISE = (
     *("exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "erf", "erfc", "sqrt", "reciprocal", "round"),
     *("add", "multiply", "divide", "remainder", "fmod", "floor_divide", "multiply_add", "clamp"),
@@ -237,9 +237,9 @@ def test_element_wise_kernels_of_two_compilers(made_by_zig: Path, monkeypatch: p
 
 
 def results(name: str) -> tuple[Any, ...]:
-    """The arrays of an element-wise kernel after calls: its results, and its operands as they were.
+    """The arrays of an element-wise kernel after calls: its results, and its unchanged operands.
 
-    Most calls are for fewer elements than a vector has lanes: what is left over at the end of a loop is other code.
+    Most calls have fewer elements than a vector has lanes, because remainders are separate code.
     """
     found: Any = compiled.kernel(name)
     assert found is not None, name
@@ -253,7 +253,7 @@ def results(name: str) -> tuple[Any, ...]:
     return tuple(arrays)
 
 
-# ---- by several threads ----
+# ---- several threads ----
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ def results(name: str) -> tuple[Any, ...]:
     ids=str,
 )
 @pytest.mark.parametrize("level", USABLE)
-def test_the_number_of_threads_changes_no_bit(level: str, shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shapes say where norms, sums, variances, running sums and so on are cut."""
+def test_threads_do_not_change_results(level: str, shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes alone determine where norms, sums, variances, running sums and so on are split."""
     use_level(monkeypatch, level)
     assert_threads_make_the_same(dict(works(real(*shape))))
 
@@ -271,8 +271,8 @@ def test_the_number_of_threads_changes_no_bit(level: str, shape: Any, monkeypatc
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("level", USABLE)
-def test_the_number_of_threads_changes_no_sequence(level: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads share the rows."""
+def test_threads_do_not_change_sequences(level: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads divide the rows."""
     use_level(monkeypatch, level)
     assert_threads_make_the_same(dict(sequences(dtype)))
 

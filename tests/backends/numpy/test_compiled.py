@@ -1,4 +1,4 @@
-"""The library of compiled kernels of the NumPy backend: its levels, its threads, and its absence."""
+"""The library of compiled kernels of the NumPy backend: levels, threads, and running without it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from backburn_numpy.runtime import blas, threads
 
 
 @needs_kernels
-def test_the_library_tells_the_types_of_parameters() -> None:
-    """Kernels that are written out in the sources are known by name, and some that macros make."""
+def test_the_library_declares_parameter_types() -> None:
+    """Both kernels written out in the sources and those that macros define are found by name."""
     assert compiled.kernel("no such kernel") is None
     sources = "".join(path.read_text() for path in build.SOURCES)
     written = re.findall(r"^KERNEL\((\w+)", sources, re.MULTILINE)
@@ -57,7 +57,7 @@ WITH_KERNELS = [name for name in SAMPLES if any(word in name for word in (
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 def test_samples() -> None:
-    """All samples of operations with kernels, at the smallest sizes, zero among them; inputs are left as they were."""
+    """All samples of operations with kernels, at the smallest sizes including zero; inputs are not changed."""
     for check in checks(BASE, ops=WITH_KERNELS, kinds=VALUE_KINDS):
         if check.dtype in ("float32", "float16", "bfloat16"):
             check()
@@ -68,7 +68,7 @@ def test_samples() -> None:
 @needs_kernels
 @pytest.mark.parametrize("level", USABLE)
 @pytest.mark.parametrize("name", ["sigmoid", "gelu", "softplus"])
-def test_nothing_is_written_beside_the_result(level: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_outside_the_result(level: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_level(monkeypatch, level)
     kernel = compiled.kernel(name)
     assert kernel is not None
@@ -81,12 +81,12 @@ def test_nothing_is_written_beside_the_result(level: str, name: str, monkeypatch
 
 @needs_kernels
 @pytest.mark.parametrize("name", ["gelu", "silu", "softplus"])
-def test_a_scalar_of_numpy_is_computed_like_an_array(name: str) -> None:
+def test_numpy_scalars_are_computed_like_arrays(name: str) -> None:
     function = getattr(BASE, name)
     np.testing.assert_array_equal(function(np.float32(0.5)), function(np.array(0.5, np.float32)))
 
 
-def test_many_threads_at_once() -> None:
+def test_concurrent_python_threads() -> None:
     x, weight = numbers(8, 4, 20, 20), numbers(6, 4, 3, 3, seed=1)
     options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     expected = BASE.conv(x, weight, **options), BASE.softmax(x, axis=3), BASE.gelu(x)
@@ -105,8 +105,8 @@ def test_many_threads_at_once() -> None:
     assert not wrong
 
 
-def test_one_row_is_one_thread_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread has an empty part, whose sum would take the place of another's."""
+def test_one_row_runs_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread has an empty part, whose sum would overwrite another's."""
     x, grad, scale = (numbers(1, 300_000, seed=s) for s in range(3))
     before = threads.num_threads()
     threads.set_num_threads(3)
@@ -123,7 +123,7 @@ def test_one_row_is_one_thread_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interrupt_waits_for_the_other_threads() -> None:
-    """They write into memory that the error would free."""
+    """They write to memory that would be freed when the exception propagates."""
     ended: list[int] = []
 
     def work(start: int, stop: int) -> None:
@@ -143,7 +143,7 @@ def test_an_interrupt_waits_for_the_other_threads() -> None:
         threads.set_num_threads(before)
 
 
-def test_a_system_without_threads_to_spare_computes_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_thread_computes_if_no_other_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -182,8 +182,8 @@ for thread in computing:
 """
 
 
-def test_the_number_of_threads_changes_while_others_compute() -> None:
-    """Nobody waits for parts that a closed pool was given."""
+def test_changing_the_number_of_threads_during_computations() -> None:
+    """No caller waits for work submitted to a closed pool."""
     done = python("-c", RESIZED)
     assert done.returncode == 0, done.stderr
 
@@ -199,8 +199,8 @@ assert sorted(found) == [False, True], found
 """
 
 
-def test_the_pool_keeps_no_settings_of_the_caller_that_started_it() -> None:
-    """Not even where new threads inherit them: from Python 3.14 on, with this option or without the GIL."""
+def test_the_pool_does_not_inherit_context_variables() -> None:
+    """Not even if new threads inherit them: from Python 3.14 on, with this option or without the GIL."""
     done = python("-X", "thread_inherit_context=1", "-c", INHERITED)
     assert done.returncode == 0, done.stderr
 
@@ -208,7 +208,7 @@ def test_the_pool_keeps_no_settings_of_the_caller_that_started_it() -> None:
 # ---- without kernels ----
 
 
-def test_the_backend_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_name_the_kernels_and_the_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     level = compiled.level()
     assert level is None or f"{level}-" in BASE.libraries["kernel library"]
     assert BASE.libraries["kernels"] == compiled.describe()
@@ -219,7 +219,7 @@ def test_the_backend_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None
     assert "kernel library" not in BASE.libraries
 
 
-def test_without_kernels_numpy_does_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_computes_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_library", None)
     monkeypatch.setattr(compiled, "_kernels", {})
     assert compiled.level() is None
@@ -230,7 +230,7 @@ def test_without_kernels_numpy_does_their_work(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
 
 
-def test_without_a_known_library_of_products_numpy_convolves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_convolves_without_a_known_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas, "sgemm_address", lambda: None)
     x, weight = numbers(8, 4, 20, 20), numbers(6, 4, 3, 3, seed=1)
     options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
@@ -239,7 +239,7 @@ def test_without_a_known_library_of_products_numpy_convolves(monkeypatch: pytest
 
 
 @needs_kernels
-def test_few_rows_times_a_quantized_weight_need_no_library_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_times_a_quantized_weight_need_no_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     scheme: Any = as_dtype("qint4_symmetric_block32_float32")
     weight = BASE.quantize(numbers(20, 70), scheme)
     few = tuning.MAX_ROWS_BY_READING
@@ -259,12 +259,12 @@ def test_few_rows_times_a_quantized_weight_need_no_library_of_products(monkeypat
     assert taken == [True, True]
 
 
-# ---- threads of Python ----
+# ---- Python threads ----
 
 
 @needs_kernels
-def test_several_threads_of_python_share_the_pool() -> None:
-    """One of them has it at a time, the others do their work alone; nothing is lost, and nobody waits for ever."""
+def test_python_threads_share_the_pool() -> None:
+    """One uses it at a time, the others compute alone; no work is lost, and there is no deadlock."""
     before, wrong = threads.num_threads(), []
     threads.set_num_threads(4)
 
@@ -303,8 +303,8 @@ assert add(x, x).sum() == 400_000
 
 
 @needs_kernels
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
-def test_a_forked_child_has_a_pool_of_its_own() -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_a_separate_pool() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED],
         capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

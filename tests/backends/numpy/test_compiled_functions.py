@@ -1,4 +1,4 @@
-"""Compiled kernels of functions, random numbers and products, for every instruction set, against NumPy's own way."""
+"""Compiled kernels of functions, random numbers and products, at every instruction set, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ def test_recurrences_over_every_axis(axis: int, reverse: bool, monkeypatch: pyte
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize(("shape", "axis"), [((3, 40, 5), 1), ((3, 5, 40), 2), ((3, 40, 1), 1), ((2100, 40), 1)])
-def test_rows_are_added_where_an_index_comes_twice(
-    shape: tuple[int, ...], axis: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_repeated_indices_are_added(shape: tuple[int, ...], axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
     indices = np.random.default_rng(0).integers(-7, 7, 40)
     for dtype, near in ((np.float32, 1e-5), (np.float64, 1e-12)):
         grad = numbers(*shape).astype(dtype)
@@ -77,7 +75,7 @@ def test_rows_are_added_where_an_index_comes_twice(
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_a_weight_that_is_expanded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_that_is_dequantized_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "EXPANDED_AT_A_TIME", 1000)
     for name in ("qint4_affine_block32_float16", "qint8_symmetric_channel0_float32"):
         weight = BASE.quantize(numbers(70, 100), dtype=as_dtype(name))  # type: ignore[arg-type]
@@ -112,7 +110,7 @@ def test_products_with_quantized_weights(name: str, inputs: int) -> None:
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_poisson_numbers_have_the_bits_of_numpy_s(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poisson_samples_equal_numpy_s_bitwise(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     special = np.resize([0.0, 1e-300, 9.999, -1.0, np.nan, np.inf, -np.inf, 4.0, 10.0, 30.0], 201)
     for rates in (rng.uniform(0, 12, 40_001), special, np.zeros(0), np.array(3.0)):
@@ -144,7 +142,7 @@ def test_permutations_are_the_stable_order_of_their_keys() -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("left", ["qint8_affine_tensor_float32", "quint8_affine_channel0_float32"])
 def test_products_of_integers(left: str, right: str, inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums are exact: what is rounded is the product with both scales, once."""
+    """Sums are exact: only the product with both scales is rounded, once."""
     monkeypatch.setattr(tuning, "PRODUCTS_PER_TASK", 1)
     for rows, columns in ((1, 1), (3, 4), (4, 7), (135, 9)):
         x = BASE.quantize(numbers(rows, inputs) + np.float32(0.5), dtype=as_dtype(left))  # type: ignore[arg-type]
@@ -160,7 +158,7 @@ def test_products_of_integers(left: str, right: str, inputs: int, monkeypatch: p
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 def test_the_largest_sums_of_integers() -> None:
-    """Sums of as many products as int32 holds are exact, and longer ones, which NumPy adds up."""
+    """Sums are exact, whether they fit into int32 or are longer and added by NumPy."""
     scheme = as_dtype("quint8_affine_tensor_float32")
     for inputs in (quantized_products.DEEPER * depth(scheme, scheme), 1 << 16):  # type: ignore[arg-type]
         parts = np.full((1, inputs), 255, np.uint8), np.array(1.0, np.float32), np.array(0, np.uint8)
@@ -175,8 +173,8 @@ def test_the_largest_sums_of_integers() -> None:
     "qint4_affine_block6_float32", "qint4_symmetric_block32_float32", "qint2_symmetric_block32_float32",
     "qint2_affine_channel0_float32",
 ])  # fmt: skip
-def test_quantization_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bits equal NumPy's: halves of a step and their neighbours, subnormal and the largest values, zeros."""
+def test_quantization_equals_numpy_s_bitwise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands are halves of a step and their neighbours, subnormal and largest values, zeros."""
     scheme: Any = as_dtype(name)
     halves_of_steps = np.random.default_rng(0).integers(-254, 255, (7, 40)).astype(np.float32) / 2
     some = [numbers(5, 13), abs(numbers(3, 70)), numbers(1, 1), np.zeros((3, 5), "f"), halves_of_steps]
@@ -199,7 +197,7 @@ def test_quantization_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPat
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_quantization_refuses_what_numpy_refuses() -> None:
+def test_quantization_rejects_non_finite_values_and_reversed_ends() -> None:
     x, low, high = numbers(3, 40), *(np.array(end, np.float32) for end in (-1, 1))
     for bad in (np.nan, np.inf, -np.inf):
         wrong = x.copy()
@@ -214,7 +212,7 @@ def test_quantization_refuses_what_numpy_refuses() -> None:
         BASE.quantize_between(x, high, low)
 
 
-# ---- functions of NumPy, in threads of their own ----
+# ---- NumPy's functions, in our threads ----
 
 MANY = 70_001
 
@@ -245,7 +243,7 @@ def test_functions_of_doubles() -> None:
     x = ends(MANY).astype(np.float64)
     x[1::3] *= 10.0 ** np.arange(-5, 5)[np.arange(len(x[1::3])) % 10]
     x[4::9] = np.arange(len(x[4::9])) * (math.pi / 2)
-    near = x[np.abs(x) < 1e5]  # the only ones that programs compute by themselves
+    near = x[np.abs(x) < 1e5]  # fused programs compute only these without NumPy
     for name in ("log", "log1p", "sin", "cos", "tan"):
         ufunc = getattr(np, name)
         for part, dtype, wide in ((x, "f8", np.longdouble), (near, "f8", np.longdouble), (near, "f4", np.float64)):
@@ -295,8 +293,8 @@ def test_gamma_functions(name: str, units: int) -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_functions_of_two() -> None:
-    """Results agree to the bit, of arrays and of numbers on either side; the larger one of two zeros is not defined."""
+def test_functions_of_two_arrays() -> None:
+    """Bitwise equal, also with a number on either side; which of two zeros is the larger is undefined."""
     x, y = ends(MANY), ends(MANY)[::-1].copy()
     for ufunc, name in ufuncs.KERNELS.items():
         if ufunc.nin == 1:
@@ -313,8 +311,8 @@ def test_functions_of_two() -> None:
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_quotients_and_remainders_have_the_bits_of_numpy_s(dtype: str) -> None:
-    """Operands have all sizes, about the same size, or are near multiples; numbers and their negatives."""
+def test_quotients_and_remainders_equal_numpy_s_bitwise(dtype: str) -> None:
+    """Operands have any magnitudes, similar ones, or are near multiples; of both signs."""
     bits, digits = np.finfo(dtype).bits, np.finfo(dtype).nmant
     of_bits = np.dtype(f"i{bits // 8}")
     rng, exponents = np.random.default_rng(3), (1 << (bits - 1 - digits)) - 1
@@ -343,7 +341,7 @@ def test_quotients_and_remainders_have_the_bits_of_numpy_s(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("rows", range(1, 9))
 def test_many_small_systems(rows: int, dtype: str) -> None:
-    """Also those whose rows have to be exchanged; one that is singular, or of no numbers, is left to LAPACK."""
+    """Some need pivoting; LAPACK handles singular systems and those with NaN."""
     rng = np.random.default_rng(rows)
     size = {"float16": 3e-3, "float32": 2e-5, "float64": 1e-12}[dtype]
     x = rng.integers(-4, 5, (3, 29, rows, rows)) + 6.0 * rng.permuted(np.eye(rows)[None].repeat(87, 0), axis=1).reshape(
@@ -363,7 +361,7 @@ def test_many_small_systems(rows: int, dtype: str) -> None:
         found, expected = getattr(BASE, name)(x), getattr(np.linalg, name)(wide)
         for one, other in zip(*((found, expected) if name == "slogdet" else ([found], [expected])), strict=True):
             assert (one.dtype, one.shape) == (dtype, other.shape)
-            with np.errstate(over="ignore"):  # determinants of 16 bits
+            with np.errstate(over="ignore"):  # determinants in float16
                 np.testing.assert_allclose(one, other.astype(dtype), rtol=100 * size, atol=size)
     x[1, 7] = 0
     assert BASE.det(x)[1, 7] == 0
@@ -379,8 +377,8 @@ def test_many_small_systems(rows: int, dtype: str) -> None:
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "int64"])
-def test_rows_side_by_side(dtype: str) -> None:
-    """Rows of every width, and of operands that are not contiguous arrays, in the place of NumPy's."""
+def test_concatenated_rows(dtype: str) -> None:
+    """Rows of every width, and of operands that are not contiguous, equal NumPy's."""
     for width in (*range(1, 20), 31, 32, 33, 64, 100, 5000):
         x, y = ((numbers(9, n, 2, seed=n) * 99).astype(dtype) for n in (width, 3))
         of_one, turned = np.broadcast_to(y[:1], y.shape), x.swapaxes(0, 1).copy().swapaxes(0, 1)
@@ -396,7 +394,7 @@ def test_rows_side_by_side(dtype: str) -> None:
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "int64"])
 def test_triangles(dtype: str) -> None:
-    """Matrices have every form, the diagonal is everywhere, and the elements left out are not numbers."""
+    """Matrices of many shapes, any diagonal, NaN and infinities among the elements set to zero."""
     for shape in ((1, 1), (5, 5), (3, 7), (2, 3, 9, 4), (1, 70), (300, 200)):
         x = (numbers(*shape) * 99).astype(dtype)
         if dtype.startswith("float"):
@@ -478,7 +476,7 @@ def test_differences(shape: tuple[int, ...], dtype: str) -> None:
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("axis", [(0, 2, 3), (0, 3), (1, 3), (0, 1, 3), (0, 2), (0, 2, 3, 4)])
-def test_sums_over_axes_that_are_not_neighbours(axis: tuple[int, ...]) -> None:
+def test_sums_over_axes_that_are_not_adjacent(axis: tuple[int, ...]) -> None:
     for shape in ((5, 6, 70, 40), (2, 3, 4, 5000), (3, 2, 5, 7, 600)):
         if axis[-1] >= len(shape):
             continue
@@ -492,7 +490,7 @@ def test_sums_over_axes_that_are_not_neighbours(axis: tuple[int, ...]) -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_sums_of_many_rows_do_not_drift() -> None:
+def test_sums_of_many_rows_do_not_accumulate_rounding() -> None:
     x = np.full((1 << 20, 3), 0.1, np.float32)
     np.testing.assert_allclose(BASE.sum(x, (0,)), x.sum(0, dtype=np.float64), rtol=1e-5)
 
@@ -515,7 +513,7 @@ def test_sums_and_products_of_doubles(shape: tuple[int, ...]) -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_kernels_leave_the_registers_of_long_doubles() -> None:
+def test_kernels_preserve_the_x87_registers() -> None:
     for _ in range(8):
         BASE.quantize(numbers(64, 100), dtype=as_dtype("qint8_symmetric_tensor_float32"))  # type: ignore[arg-type]
     assert np.sin(np.longdouble(0.5)) == pytest.approx(0.479425538604203)
@@ -545,7 +543,7 @@ def test_running_sums_and_products(shape: tuple[int, ...], dtype: str) -> None:
         (x, BASE.cumulative_sum, np.cumsum),
         (1 + x / 1000, BASE.cumulative_prod, np.cumprod),
     ):
-        wide = values.astype(np.float64)  # those of float32 are rounded once
+        wide = values.astype(np.float64)  # results in float32 are rounded once
         rtol, atol = (6.1e-8, 1e-11) if dtype == "float32" else (0, 0)
         for axis in range(x.ndim):
             np.testing.assert_allclose(operation(values, axis), expected(wide, axis), rtol=rtol, atol=atol)
@@ -559,7 +557,7 @@ def test_running_sums_and_products(shape: tuple[int, ...], dtype: str) -> None:
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_conversions_of_16_bits_are_those_of_numpy(name: str) -> None:
+def test_conversions_of_16_bits_equal_numpy_s(name: str) -> None:
     dtype = as_dtype(name).dtype
     every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
     with np.errstate(all="ignore"):
@@ -586,7 +584,7 @@ def test_conversions_of_16_bits_are_those_of_numpy(name: str) -> None:
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [(5000,), (3, 70_001)], ids=str)
-def test_arithmetic_of_16_bits_is_that_of_numpy(name: str, shape: tuple[int, ...]) -> None:
+def test_arithmetic_of_16_bits_equals_numpy_s(name: str, shape: tuple[int, ...]) -> None:
     dtype = as_dtype(name).dtype
     x, y = numbers(*shape).astype(dtype), numbers(*shape, seed=1).astype(dtype)
     row = numbers(shape[-1], seed=2).astype(dtype)
@@ -617,7 +615,7 @@ def test_arithmetic_of_16_bits_is_that_of_numpy(name: str, shape: tuple[int, ...
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [(1, 9_001), (3, 4_097), (700, 9), (5, 1030), (1, 1), (4, 1, 3)], ids=str)
 def test_reductions_of_16_bits(name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays, rows and columns are summed in float32, which keeps more than 16 bits, and rounded once."""
+    """Arrays, rows and columns are summed in float32 and rounded once."""
     monkeypatch.setattr(tuning, "MIN_ELEMENTS_FOR_SHORT_ROWS", 1)
     dtype = as_dtype(name).dtype
     x = numbers(*shape).astype(dtype)
@@ -634,7 +632,7 @@ def test_reductions_of_16_bits(name: str, shape: tuple[int, ...], monkeypatch: p
                 rounded = expected.astype(dtype).astype(np.float64).reshape(got.shape)
                 error, rtol = np.abs(got.astype(np.float64) - rounded), 1e-2 if operation == "prod" else 2.0**-7
                 assert (error <= 1e-3 + rtol * np.abs(rounded)).all(), f"{operation} {axis}"
-        for operation in ("max", "min"):  # which are not sums: to the bit
+        for operation in ("max", "min"):  # exact
             got = getattr(BASE, operation)(x, axis).astype(np.float64)
             np.testing.assert_array_equal(got, getattr(np, operation)(x.astype(np.float64), axis=axis))
     ones = np.ones((3000, 3), dtype)
@@ -652,12 +650,12 @@ def test_reductions_of_16_bits(name: str, shape: tuple[int, ...], monkeypatch: p
 @needs_kernels
 @pytest.mark.parametrize("offset", [0, 3, 2**40 + 1, 2**64 - 50_000])
 @pytest.mark.parametrize("count", [1, 2, 511, 513, 40_001])
-def test_draws_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, offset: int, count: int) -> None:
-    """Bit for bit, but for normal numbers; and none beyond the end of the stream."""
+def test_random_numbers_equal_numpy_s(monkeypatch: pytest.MonkeyPatch, offset: int, count: int) -> None:
+    """Bitwise, except normal numbers; none is read beyond the end of the stream."""
     from backburn_numpy.ops import random
 
     key = 0x0123456789ABCDEF << 64 | 0xFEDCBA9876543210
-    early = min(offset, 2**63)  # where several words for each number are left
+    early = min(offset, 2**63)  # leaves several words per number
 
     def draws() -> list[Any]:
         return [
@@ -686,7 +684,7 @@ def test_draws_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, offset: int, 
 def test_kernels_compute_functions_where_numpy_is_slower(
     name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a processor without AVX-512, which NumPy's functions use: kernels from their size on, NumPy's below."""
+    """As without AVX-512, which NumPy's functions use: kernels from their threshold on, NumPy below it."""
     ufunc = getattr(np, name)
     monkeypatch.setattr(ufuncs, "_target", lambda ufunc: "X86_V3")
     monkeypatch.setattr(compiled, "level", lambda: "x86-64-v3")
@@ -709,7 +707,7 @@ def test_kernels_compute_functions_where_numpy_is_slower(
     assert function(np.array(0.5, kind)).shape == ()
 
 
-def test_numpy_s_functions_stay_where_they_are_faster() -> None:
+def test_numpy_s_functions_are_used_where_they_are_faster() -> None:
     assert (
         ufuncs.kernel_sizes("tan", "AVX512_SKX", "x86-64-v4") == ufuncs.kernel_sizes("tan", "X86_V4", "x86-64-v4") == {}
     )
@@ -720,8 +718,8 @@ def test_numpy_s_functions_stay_where_they_are_faster() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("shape", [(5,), (7, 1), (1, 1), (3, 1, 5)])
-def test_the_slope_of_values_that_are_repeated(dtype: str, shape: tuple[int, ...]) -> None:
-    """As for the rows of a Jacobian: each slope is computed once."""
+def test_the_slope_of_broadcast_values(dtype: str, shape: tuple[int, ...]) -> None:
+    """As for the rows of a Jacobian: each distinct slope is computed once."""
     x = numbers(*shape, spread=6.0).astype(dtype)
     grad = numbers(3, 7, 5, seed=1).astype(dtype)
     repeated, results = (np.broadcast_to(a, grad.shape) for a in (x, np.tanh(x)))

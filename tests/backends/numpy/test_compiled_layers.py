@@ -1,4 +1,4 @@
-"""Compiled kernels of layers, for every instruction set of the processor, against NumPy's own way."""
+"""Compiled kernels of layers, at every instruction set of the processor, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_softmax_and_cross_entropy_of_columns(
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_columns_that_hold_infinities_and_nan_are_as_rows() -> None:
+def test_columns_with_infinities_and_nan_equal_rows() -> None:
     x = numbers(6, 50)
     x[0, 3], x[1, 4], x[2, :], x[3, 5], x[4, :5], x[5, 0] = np.nan, -np.inf, -np.inf, np.inf, -np.inf, np.nan
     labels = np.array([1, 4, 0, 1, 7, 9])
@@ -111,7 +111,7 @@ def test_columns_that_hold_infinities_and_nan_are_as_rows() -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_small_terms_of_columns_are_not_lost() -> None:
+def test_small_terms_of_columns_are_not_rounded_away() -> None:
     x = np.full((60_000, 3), -18.0, np.float32)
     x[7] = 0.0
     exact = np.log1p(59_999 * np.exp(-18.0))
@@ -121,7 +121,7 @@ def test_small_terms_of_columns_are_not_lost() -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_rows_that_hold_infinities_and_nan() -> None:
+def test_rows_with_infinities_and_nan() -> None:
     x = numbers(6, 50)
     x[0, 3], x[1, 4], x[2, :], x[3, 5], x[4, :5] = np.nan, -np.inf, -np.inf, np.inf, -np.inf
     y = BASE.softmax(x, axis=1)
@@ -158,9 +158,9 @@ def test_layer_norm_of_every_width(offset: float, monkeypatch: pytest.MonkeyPatc
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_layer_norm_far_from_zero_is_as_exact_as_its_input() -> None:
+def test_layer_norm_with_a_large_mean_is_as_exact_as_its_input() -> None:
     for width in (1000, 8192):
-        equal = np.full((3, width), 3.3, np.float32)  # the mean of which rounds
+        equal = np.full((3, width), 3.3, np.float32)  # the mean is rounded
         np.testing.assert_array_equal(BASE.layer_norm(equal, axis=(1,), eps=1e-5), 0.0)
         x = numbers(3, width) + np.float32(1e3)
         exact = x.astype(np.float64) - x.mean(1, dtype=np.float64, keepdims=True)
@@ -212,15 +212,15 @@ def test_max_pool_and_its_gradient(shape: Any, given: Any, kind: str, monkeypatc
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("shape", [(40, 30), (0, 30), (7, 0), (3, 5, 2)])
-def test_gradients_at_places_that_lie_in_any_order(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and indices in columns are copied first."""
+def test_take_along_axis_backward_with_any_strides(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values and indices in column order are copied first."""
     count = 9 if shape[-1] else 0
     grad = numbers(count, *shape[:-1]).transpose(*range(1, len(shape)), 0)
     places = np.random.default_rng(0).integers(-shape[-1], max(1, shape[-1]), (count, *shape[:-1]), np.int32)
     places = places.transpose(*range(1, len(shape)), 0)
     got, wanted = both(monkeypatch, "take_along_axis_backward", grad, places, shape=shape, axis=len(shape) - 1)
     np.testing.assert_allclose(got[0], wanted[0], rtol=1e-5, atol=1e-5)
-    if shape[0] == 0:  # no line, and so no index that is out of range
+    if shape[0] == 0:  # no lines, so no index is out of range
         got, wanted = both(monkeypatch, "take_along_axis_backward", grad, places, shape=(0, 0), axis=1)
         assert got[0].shape == (0, 0)
 
@@ -234,7 +234,7 @@ SCALES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ((3, 2, 4, 10), (2, 3), (4, 1)),
     ((3, 2, 4, 10), (2, 3), (3, 2, 1, 1)),
     ((3, 2, 4, 10), (2, 3), (1, 1)),
-    ((3, 2, 4, 10), (2, 3), (3, 1, 1, 1)),  # these are NumPy's
+    ((3, 2, 4, 10), (2, 3), (3, 1, 1, 1)),  # NumPy computes these
     ((3, 2, 4, 10), (1, 3), (2, 1, 1)),
     ((3, 2, 4, 3), (2, 3), (2, 4, 1)),
 ]
@@ -271,7 +271,7 @@ def test_batch_norm_and_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_batch_norm_by_given_statistics(axis: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_norm_with_given_statistics(axis: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = numbers(5, 3, 4, 7).astype(dtype)
     mean, scale, bias = (numbers(x.shape[axis], seed=seed).astype(dtype) for seed in (1, 2, 3))
     variance = np.square(numbers(x.shape[axis], seed=4)).astype(dtype)
@@ -308,7 +308,7 @@ def test_attention(queries: int, keys: int, causal: bool, monkeypatch: pytest.Mo
     "shape", [(5, 8), (3, 5, 8), (2, 3, 5, 8), (2, 2, 3, 5, 8), (2, 3, 1, 8), (2, 3, 5, 1)], ids=str
 )
 @pytest.mark.parametrize("way", ["after a projection", "by columns", "backwards", "the same for all", "in 16 bits"])
-def test_attention_of_heads_as_they_lie(shape: tuple[int, ...], way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_of_heads_with_any_strides(shape: tuple[int, ...], way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def operand(seed: int) -> Any:
         if way == "after a projection" and len(shape) > 2:
             return np.moveaxis(numbers(*shape[:-3], *shape[-2:-1], *shape[-3:-2], shape[-1], seed=seed), -2, -3)
@@ -362,7 +362,7 @@ def test_attention_with_masks(mask: tuple[int, ...], kind: str, monkeypatch: pyt
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("scale", [0.0, 1e-50, -0.5])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_attention_to_what_is_not_a_number(place: int, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_with_nan(place: int, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     operands = [numbers(2, n, 8, seed=n) for n in (7, 9, 9)]
     operands[place][1, 3, 2] = math.nan
     for name, given in (("", operands), ("_backward", [numbers(2, 7, 8, seed=1), *operands])):
@@ -372,7 +372,7 @@ def test_attention_to_what_is_not_a_number(place: int, scale: float, monkeypatch
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_a_gradient_that_is_not_like_the_result_of_attention_is_refused() -> None:
+def test_attention_rejects_gradients_of_another_shape() -> None:
     q, k, v = (numbers(2, n, 8, seed=n) for n in (50, 9, 9))
     for shape in ((2, 9, 8), (2, 50, 1), (50, 8)):
         with pytest.raises(bb.errors.ShapeError, match=r"a result of the shape \[2, 50, 8\] has the shape"):
@@ -402,7 +402,7 @@ CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((5, 4, 19, 22), (16, 2, 3, 4), {"groups": 2, "stride": (2, 3), "padding": ((1, 2), (0, 3)), "dilation": (1, 2)}),
     ((9, 6, 80), (8, 6, 5), {"stride": (2,)}),
     ((6, 3, 33, 34), (8, 3, 8, 8), {"stride": (4, 4)}),
-    ((1, 8, 2), (9, 8, 1), {"stride": (2,), "padding": ((0, 1),)}),  # as many windows as elements, but others
+    ((1, 8, 2), (9, 8, 1), {"stride": (2,), "padding": ((0, 1),)}),  # as many windows as elements, but different ones
     ((1, 3, 4, 4), (5, 3, 1, 1), {"stride": (2, 2), "padding": ((0, 4), (0, 4))}),
     ((4, 6, 8, 7), (8, 3, 1, 1), {"groups": 2}),
     ((4, 6, 48), (3, 6, 1), {}),
@@ -456,7 +456,7 @@ def test_convolutions(image: Any, window: Any, given: dict[str, Any], monkeypatc
     grad = numbers(*expected[0].shape, seed=3, spread=1.0)
     got, expected = both(monkeypatch, "conv_weight_backward", x, grad, size=window[2:], **options)
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-3, atol=1e-3)
-    # The transposed convolution makes images of gradients; what the windows do not reach is extra output.
+    # The transposed convolution maps gradients to images; extra output is what no window reaches.
     for extra in (0, 1):
         if extra and max(options["stride"]) == 1:
             continue
@@ -486,8 +486,8 @@ def test_a_large_weight_is_packed_by_threads_that_have_many_windows(monkeypatch:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_images_beside_one_that_is_not_a_number() -> None:
-    """Small images are copied together with what lies beside them, which must not be seen."""
+def test_nan_stays_in_its_image() -> None:
+    """Small images are copied with adjacent memory, which must not affect results."""
     x, weight = numbers(5, 3, 4, 4), numbers(4, 3, 3, 3, seed=1)
     grad, padding = numbers(5, 4, 4, 4, seed=2), {"padding": ((1, 1), (1, 1)), "stride": (1, 1), "dilation": (1, 1)}
     x[2], grad[2] = np.nan, np.inf
@@ -500,8 +500,8 @@ def test_images_beside_one_that_is_not_a_number() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("level", USABLE)
-def test_gradients_see_no_elements_beside_those_of_the_windows(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first element of the windows is not in the image's last row, which vectors of its last positions reach."""
+def test_weight_gradients_ignore_elements_outside_the_windows(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The windows' first element is never in the image's last row, but vectors of its last positions extend there."""
     use_level(monkeypatch, level)
     x, grad = numbers(3, 1, 9, 7), numbers(3, 5, 8, 5, seed=1)
     x[:, :, -1] = np.inf
@@ -515,7 +515,7 @@ def test_gradients_see_no_elements_beside_those_of_the_windows(level: str, monke
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("width", [1, 2, 10, 15, 16, 17, 31, 100])
 def test_short_rows_of_classes(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More rows than are computed at a time, of fewer classes than a vector has, and of more."""
+    """More rows than one block, with fewer and more classes than a vector has lanes."""
     x = numbers(600, width, spread=20.0)
     x[5], x[6, 0], x[7, -1], x[8, 0] = -np.inf, np.inf, np.nan, -np.inf
     labels, grad = np.random.default_rng(1).integers(0, width, 600), numbers(600)
@@ -530,8 +530,8 @@ def test_short_rows_of_classes(width: int, monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_kernels
 @pytest.mark.parametrize("level", USABLE)
-def test_gradients_of_few_outputs_are_laid_out_beside_the_images(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """17 outputs are three tiles of the smallest vectors: the width, 32, would have a fourth, with no output."""
+def test_gradients_of_few_outputs_stay_beside_the_images(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """17 outputs are three tiles of the smallest vectors; the width 32 would have a fourth without outputs."""
     use_level(monkeypatch, level)
     x, grad = numbers(1, 4, 4, 5), numbers(1, 17, 3, 4, seed=1)
     g = kernels.Geometry(x.shape, grad.shape, (2, 2), (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
@@ -548,7 +548,7 @@ def test_gradients_of_few_outputs_are_laid_out_beside_the_images(level: str, mon
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("size", [1, 7, 33])
 @pytest.mark.parametrize("bias", [True, False])
-def test_long_short_term_memories(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lstm(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, rows = 4, 3
     projected, weight = numbers(steps, rows, 4 * size), numbers(4 * size, size, seed=1, spread=0.3)
     hidden, cell = numbers(rows, size, seed=2), numbers(rows, size, seed=3)
@@ -567,8 +567,8 @@ def test_long_short_term_memories(size: int, bias: bool, monkeypatch: pytest.Mon
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("steps", [1, 2, 90])
-def test_alignments(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels have repetitions and all lengths, some of which fit into no alignment."""
+def test_ctc_loss(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels have repetitions and all lengths; some have no alignment."""
     generator = np.random.default_rng(steps)
     examples, classes, labels = 7, 5, 17
     log_probs = numbers(steps, examples, classes)
@@ -589,7 +589,7 @@ def test_alignments(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("everything_compiled")
 @pytest.mark.parametrize("size", [1, 7, 33])
 @pytest.mark.parametrize("bias", [True, False])
-def test_gated_recurrent_units(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gru(size: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, rows = 4, 3
     projected, weight = numbers(steps, rows, 3 * size), numbers(3 * size, size, seed=1, spread=0.3)
     hidden = numbers(rows, size, seed=2)
@@ -609,7 +609,7 @@ def test_gated_recurrent_units(size: int, bias: bool, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("steps", "rows", "size"), [(9, 1, 7), (8, 29, 61), (8, 3, 128), (9, 66, 113), (8, 15, 330)])
 @pytest.mark.parametrize("gates", [4, 3])
 def test_all_steps_in_one_call(steps: int, rows: int, size: int, gates: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operands lie in memory in any order; the last row has a NaN in a late step, which stays in it."""
+    """Operands have any strides; a NaN in a late step of the last row stays in it."""
     states = [numbers(size, rows, seed=seed).T for seed in range(6 - gates, 4)][::-1]
     weight = numbers(size, gates * size, seed=1, spread=0.5 / size**0.5).T
     projected = numbers(rows, steps, 2 * gates * size, spread=1.0)[:, :, ::2].swapaxes(0, 1)
@@ -651,8 +651,8 @@ def test_sequences_without_examples_or_units() -> None:
 
 @needs_kernels
 @pytest.mark.usefixtures("everything_compiled")
-def test_hyperbolic_tangents_within_gates() -> None:
-    """The candidate of a gate is the tangent itself, since a weight of 0 adds nothing; within 2 ulp."""
+def test_tanh_in_gates() -> None:
+    """With a weight of 0, the candidate gate is tanh itself; within 2 ulp."""
     x = np.concatenate([np.linspace(-12, 12, 4001), [0.0, -0.0, 1e-30, 0.625, -0.625, 200.0, np.inf, -np.inf, np.nan]])
     projected = np.zeros((1, len(x), 4), np.float32)
     projected[0, :, 2] = x
@@ -670,9 +670,9 @@ SAMPLED: list[tuple[tuple[int, ...], int]] = [
 
 @functools.cache
 def sampled(shape: tuple[int, ...], wanted: int, dtype: str) -> list[tuple[str, tuple[Any, ...], dict[str, Any], Any]]:
-    """Calls of ``sample`` and its gradient, and what the bodies compute: the same for all levels and threads.
+    """Calls of ``sample`` and its gradient, with the bodies' results, cached for all levels and threads.
 
-    Positions are inside, outside, far away and not numbers, some of the arrays hold infinities, and some are views.
+    Positions are inside, outside, far outside and NaN; some arrays have infinities, and some are views.
     """
     rng, rank = np.random.default_rng(5), len(shape) - 2
     x, grad = numbers(*shape).astype(dtype), numbers(*shape[:2], wanted, seed=1).astype(dtype)
@@ -701,12 +701,12 @@ def sampled(shape: tuple[int, ...], wanted: int, dtype: str) -> list[tuple[str, 
 @pytest.mark.parametrize(("shape", "wanted"), SAMPLED)
 @pytest.mark.usefixtures("everything_compiled")
 def test_sampling(shape: tuple[int, ...], wanted: int, dtype: str) -> None:
-    """Results equal the bodies'."""
+    """Results equal the default bodies'."""
     error = {"float16": 2e-3, "float32": 2e-5, "float64": 1e-13}[dtype]
     for name, operands, given, expected in sampled(shape, wanted, dtype):
         slopes = given["slopes"]
         often = 3 if given["mode"] == "cubic" and len(shape) < 5 else 1
-        far = error * 7.5 ** (len(slopes) // 3) if often == 3 else error  # the size of a cubic's third derivative
+        far = error * 7.5 ** (len(slopes) // 3) if often == 3 else error  # third derivatives of cubics are this large
         with np.errstate(invalid="ignore"):
             found = getattr(BASE, name)(*operands, **given)
         assert found.dtype == operands[0].dtype
@@ -722,7 +722,7 @@ def test_sampling(shape: tuple[int, ...], wanted: int, dtype: str) -> None:
     ((1, 2, 3, 4, 5), (5, 2, 9)), ((0, 2, 3), (4,)), ((2, 0, 3, 3), (4, 2)), ((1, 1, 1, 1), (3, 2)),
 ])  # fmt: skip
 def test_resizing(shape: tuple[int, ...], size: tuple[int, ...], dtype: str) -> None:
-    """Results equal the bodies', also of other layouts and beside infinities."""
+    """Results equal the default bodies', also with other layouts and with infinities."""
     x, grad = numbers(*shape).astype(dtype), numbers(*shape[:2], *size, seed=1).astype(dtype)
     unlimited = x.copy()
     unlimited[..., 0] = np.inf

@@ -1,4 +1,4 @@
-"""The build of the compiled kernels: compilers, libraries that are refused, the command, and the package's hook."""
+"""The build of the compiled kernels: compilers, rejected libraries, the command, and the package's build hook."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 
-#: The best of the instruction sets that can be used.
+#: The best usable instruction set.
 BEST = USABLE[-1] if USABLE else ""
 
 SHOW = "from backburn_numpy import compiled; print(compiled.level())"
@@ -35,7 +35,7 @@ SHOW = "from backburn_numpy import compiled; print(compiled.level())"
 # ---- the environment ----
 
 
-def test_the_environment_leaves_them_out() -> None:
+def test_the_environment_disables_kernels() -> None:
     assert python("-c", SHOW, BACKBURN_COMPILED="0").stdout.strip() == "None"
     for unset in ("", "1", "zig"):
         assert python("-c", SHOW, BACKBURN_COMPILED=unset).stdout.strip() == str(compiled.level())
@@ -49,7 +49,7 @@ def test_the_environment_sets_the_highest_instruction_set(level: str) -> None:
 
 
 @needs_kernels
-def test_the_kernels_in_use_and_their_compiler_are_told() -> None:
+def test_info_names_the_kernels_and_their_compiler() -> None:
     words = BASE.libraries["kernels"].split()
     assert words[:3] == ["compiled", "for", str(compiled.level())]
     assert words[3] == "by"
@@ -68,7 +68,7 @@ def without_zig(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_zig(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
-    """A package ziglang whose program is absent; the program's path."""
+    """Pretend that a package ziglang without its program is installed; returns the program's path."""
     package = folder / "ziglang"
     spec = importlib.util.spec_from_file_location("ziglang", package / "__init__.py")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
@@ -76,7 +76,7 @@ def with_zig(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     return package / "zig"
 
 
-def test_a_compiler_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc")
     with pytest.raises(build.NoCompilerError, match="/nowhere/cc"):
         build.build(tmp_path)
@@ -89,7 +89,7 @@ def test_a_compiler_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the compilers of this test are shell scripts")
-def test_zig_compiles_where_no_other_compiler_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zig_is_the_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     zig = with_zig(monkeypatch, tmp_path)
@@ -105,9 +105,7 @@ def test_zig_compiles_where_no_other_compiler_is(tmp_path: Path, monkeypatch: py
     assert build.find_compiler() == build.Compiler(["mycc", "-m64"])
 
 
-def test_zig_alone_compiles_for_other_machines_and_where_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zig_cross_compiles_and_can_be_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zig = with_zig(monkeypatch, tmp_path)
     assert build.find_compiler("aarch64-linux-musl").words[:4] == [str(zig), "cc", "-target", "aarch64-linux-musl"]
     monkeypatch.setenv("BACKBURN_COMPILED", "zig")
@@ -131,23 +129,21 @@ def test_zig_alone_compiles_for_other_machines_and_where_it_is_asked_for(
         ("FreeBSD", "x86_64", "", "native"),
     ],
 )
-def test_a_machine_is_one_of_those_that_wheels_are_for(
-    system: str, machine: str, libc: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_targets_of_hosts(system: str, machine: str, libc: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(platform, "libc_ver", lambda: (libc, ""))
     assert build.host() == expected
 
 
-def test_a_compiler_is_named_as_the_system_writes_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_commands_follow_the_system_s_quoting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Windows")
     monkeypatch.setenv("CC", r'"C:\My tools\gcc.exe" -m64')
     with pytest.raises(build.NoCompilerError, match=r"'C:\\My tools\\gcc\.exe' -m64 -std=c11"):
         build.build(tmp_path)
 
 
-def test_sources_that_are_refused_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_that_do_not_compile_leave_no_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = tmp_path / "wrong.c"
     wrong.write_text("this is not C")
     monkeypatch.setattr(build, "SOURCES", [wrong])
@@ -165,9 +161,9 @@ def test_sources_that_are_refused_leave_nothing_behind(tmp_path: Path, monkeypat
         (r"printf '\377' >&2; exit 1", "\ufffd"),
         ('for last; do [ "$before" = -o ] && echo text > "$last"; before=$last; done', "cannot be loaded"),
     ],
-    ids=["makes nothing", "writes another encoding", "compiles for another machine"],
+    ids=["writes no output", "writes another encoding", "compiles for another machine"],
 )
-def test_a_compiler_that_makes_nothing_to_load_is_as_good_as_none(
+def test_a_compiler_without_a_loadable_result_is_an_error(
     script: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cc").write_text(script)
@@ -177,7 +173,7 @@ def test_a_compiler_that_makes_nothing_to_load_is_as_good_as_none(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the compiler of this test is a shell script")
-def test_gcc_gets_no_vectors_wider_than_the_stack_of_windows_is_aligned(
+def test_gcc_on_windows_uses_no_vectors_wider_than_the_stack_alignment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = tmp_path / "made"
@@ -203,17 +199,17 @@ def test_gcc_gets_no_vectors_wider_than_the_stack_of_windows_is_aligned(
 
 @pytest.fixture
 def one_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A single source, which is compiled soon: it is which libraries there are that is tested."""
+    """A single source, to compile quickly: these tests are about which libraries exist."""
     monkeypatch.setattr(build, "SOURCES", [build.FOLDER / "convolution" / "max_pool.c"])
 
 
 @needs_kernels
 @pytest.mark.usefixtures("one_source")
 def test_an_installed_wheel_has_libraries_and_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are found by their names, of whatever sources they were made; there is nothing to compile."""
+    """Libraries are found by name, whatever sources they were compiled from."""
     made = build.build(tmp_path, only_best=True)
     monkeypatch.setattr(build, "SOURCES", [])
-    monkeypatch.setattr(build, "edition", lambda: pytest.fail("there is nothing to sum up"))
+    monkeypatch.setattr(build, "edition", lambda: pytest.fail("there are no sources to hash"))
     assert list(build.libraries(tmp_path)) == ["processor", build.supported_levels(tmp_path)[-1]] or len(made) == 2
     assert sorted(build.libraries(tmp_path).values()) == sorted(made)
     with pytest.raises(build.NoCompilerError, match="no sources to compile"):
@@ -233,8 +229,8 @@ def test_libraries_of_other_sources_are_removed_and_never_loaded(tmp_path: Path)
     assert set(build.libraries(tmp_path)) == {"processor", *build.levels()}
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a shell script is not a compiler there")
-def test_after_a_failure_the_rest_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="the compiler of this test is a shell script")
+def test_compilation_stops_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, script = tmp_path / "log", tmp_path / "my cc"
     script.write_text(f"#!/bin/sh\necho >> '{log}'\nsleep 0.05\nexit 1\n")
     script.chmod(0o755)
@@ -248,18 +244,18 @@ def test_after_a_failure_the_rest_is_not_compiled(tmp_path: Path, monkeypatch: p
         build._compiled(build.find_compiler(), {"base": ()}, build.SOURCES, tmp_path)
 
 
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no folder that nobody can write")
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that nobody can write to")
 def test_a_folder_that_cannot_be_written_is_named() -> None:
     if USABLE:
         with pytest.raises(build.NoCompilerError, match=r"the folder of the kernels cannot be written: .*/proc/self"):
             build.build(Path("/proc/self"))
 
 
-# ---- a copy of the backend, with libraries that are of no use ----
+# ---- a copy of the backend with unusable libraries ----
 
 
 class Installed:
-    """A copy of the backend's package, and what a process says that computes with it."""
+    """A copy of the backend's package, and the warnings of a process that computes with it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "backburn_numpy" / "compiled"
@@ -271,7 +267,7 @@ class Installed:
         return found
 
     def replace(self, level: str, content: bytes) -> None:
-        """Put another library into the place of one, under a name that fits it."""
+        """Replace a library by other bytes, under a name with their hash."""
         old = self[level]
         old.write_bytes(content)
         old.rename(old.with_name(f"{level}-{build.edition()}-{build._hash(old)}{build.SUFFIX}"))
@@ -309,7 +305,7 @@ def test_a_damaged_library_is_not_loaded(name: str, damage: str, installed: Inst
 
 
 @needs_kernels
-def test_a_library_of_another_program_is_not_used(installed: Installed) -> None:
+def test_an_unrelated_library_is_not_used(installed: Installed) -> None:
     best = USABLE[-1]
     ours = installed[best].read_bytes()
     installed.replace(best, installed["processor"].read_bytes())
@@ -321,11 +317,11 @@ def test_a_library_of_another_program_is_not_used(installed: Installed) -> None:
 @needs_kernels
 @pytest.mark.parametrize("name", ["processor", BEST])
 @pytest.mark.parametrize("kind", ["architecture", "system", "any bytes"])
-def test_what_the_system_does_not_load_is_not_used(name: str, kind: str, installed: Installed) -> None:
-    """Files whose names fit their bytes: the libraries of another platform's wheel."""
+def test_a_library_that_the_system_cannot_load_is_not_used(name: str, kind: str, installed: Installed) -> None:
+    """The hash in the name is correct, as for libraries of another platform's wheel."""
     ours = installed[name].read_bytes()
     if kind == "architecture" and ours[:4] != b"\x7fELF":
-        pytest.skip("libraries of this system name their architecture in another place")
+        pytest.skip("libraries of this system are not ELF files")
     other = {
         "architecture": ours[:18] + (183 if ours[18] == 62 else 62).to_bytes(2, "little") + ours[20:],
         "system": b"MZ" + ours[2:],
@@ -337,8 +333,8 @@ def test_what_the_system_does_not_load_is_not_used(name: str, kind: str, install
 
 @needs_kernels
 @pytest.mark.parametrize("name", [BEST, "gemm/gemm.c"])
-def test_what_cannot_be_read_is_not_used(name: str, installed: Installed) -> None:
-    """A folder stands for a file that may not be read, which an administrator may."""
+def test_unreadable_files_are_not_used(name: str, installed: Installed) -> None:
+    """A folder stands for an unreadable file, because an administrator can read any file."""
     path = installed.folder / name if name.endswith(".c") else installed[name]
     path.unlink()
     path.mkdir()
@@ -348,7 +344,7 @@ def test_what_cannot_be_read_is_not_used(name: str, installed: Installed) -> Non
 
 
 @needs_kernels
-@pytest.mark.skipif(len(USABLE) < 2, reason="this processor has one instruction set, and none is below it")
+@pytest.mark.skipif(len(USABLE) < 2, reason="this processor supports only the lowest instruction set")
 def test_kernels_above_the_allowed_instruction_set_are_not_used(installed: Installed) -> None:
     for lower in USABLE[:-1]:
         installed[lower].unlink()
@@ -357,7 +353,7 @@ def test_kernels_above_the_allowed_instruction_set_are_not_used(installed: Insta
 
 
 @needs_kernels
-def test_libraries_for_greater_processors_are_not_used(installed: Installed) -> None:
+def test_libraries_for_newer_processors_are_not_used(installed: Installed) -> None:
     for level in build.libraries().keys() - {"processor"}:  # also those that this processor cannot run
         path = installed[level]
         path.rename(path.with_name(path.name.replace(level, f"{level}-of-tomorrow", 1)))
@@ -366,8 +362,8 @@ def test_libraries_for_greater_processors_are_not_used(installed: Installed) -> 
 
 
 @needs_kernels
-def test_a_wheel_for_a_greater_processor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a processor that has the lowest instruction set alone, with a library for the highest."""
+def test_a_wheel_for_a_newer_processor_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor with only the lowest instruction set, with a library for the highest."""
     names, found = list(build.levels()), build.libraries()
     monkeypatch.setattr(compiled, "supported_levels", lambda: names[:1])
     monkeypatch.setattr(compiled, "levels", lambda: dict.fromkeys([*names, "x86-64-v9"], ()))
@@ -377,7 +373,7 @@ def test_a_wheel_for_a_greater_processor_says_so(monkeypatch: pytest.MonkeyPatch
 
 
 @needs_kernels
-def test_the_best_library_that_is_there_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_available_library_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     names = build.supported_levels()
     monkeypatch.setattr(compiled, "supported_levels", lambda: [*names, "x86-64-v9"])
     found = compiled._load()[0]
@@ -397,24 +393,21 @@ def test_an_installation_without_kernels_is_silent_and_names_the_remedy(installe
     assert f"no library processor-*{build.SUFFIX}" in installed.warning()
 
 
-# ---- two compilers ----
-
-
 # ---- the command ----
 
 
-def test_the_command_says_why_nothing_is_compiled() -> None:
+def test_the_command_reports_why_nothing_is_compiled() -> None:
     result = python("-m", "backburn_numpy.compiled", CC="/nowhere/cc", BACKBURN_COMPILED="")
     assert result.returncode == 1
     assert "The kernels are not compiled: /nowhere/cc" in result.stderr
 
 
-# ---- the hook of the package's build ----
+# ---- the package's build hook ----
 
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The hook, without hatchling; it has the warnings that it would display."""
+    """The hook without hatchling; its ``warnings`` are those that it would display."""
     interface: Any = types.ModuleType("hatchling.builders.hooks.plugin.interface")
 
     class Interface:
@@ -440,7 +433,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def made(hook: Any) -> dict[str, Any]:
-    """What the hook tells the builder of a wheel."""
+    """The build data that the hook sets."""
     data: dict[str, Any] = {"force_include": {}}
     hook.initialize("standard", data)
     hook.finalize("standard", data, "")
@@ -466,7 +459,7 @@ def test_a_wheel_without_a_compiler_has_the_sources_and_names_the_remedy(
     assert len(hook.warnings) == 1
 
 
-def test_a_wheel_by_zig_requires_it(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_compiled_by_zig_requires_it(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     without_zig(monkeypatch)
     for name, value in (("BACKBURN_COMPILED", "zig"), ("BACKBURN_COMPILED_TARGET", "aarch64-linux-musl")):
         with monkeypatch.context() as within:
@@ -495,7 +488,7 @@ def test_a_wheel_has_the_libraries_and_the_tag_of_their_machine(
 
 @needs_kernels
 @pytest.mark.usefixtures("one_source")
-def test_what_an_earlier_installation_compiled_is_taken(
+def test_libraries_of_an_earlier_installation_are_reused(
     hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled_into: list[Path] = []
@@ -517,7 +510,7 @@ def test_what_an_earlier_installation_compiled_is_taken(
     wanted = {f"backburn_numpy/compiled/{path.name}" for path in sources.iterdir()}
     assert {*made(hook)["force_include"].values()} == wanted
     assert compiled_into == [sources]
-    for variable, value in (("CC", "cc"), ("BACKBURN_COMPILED", "1")):  # the user asks for a compiler, or for compiling
+    for variable, value in (("CC", "cc"), ("BACKBURN_COMPILED", "1")):  # the user requests a compiler, or compilation
         with monkeypatch.context() as within:
             within.setenv(variable, value)
             hook.initialize("editable", {})

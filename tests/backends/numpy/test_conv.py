@@ -1,4 +1,4 @@
-"""Convolutions of the NumPy backend, however they are cut into blocks and shared out: the same as by the bodies."""
+"""Convolutions of the NumPy backend equal the default bodies' for every division into blocks and threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "strides": ((4, 4, 11, 10), (6, 4, 3, 2), (2, 3), ((1, 1), (2, 0)), (1, 2), 1),
     "groups": ((2, 6, 7, 9), (4, 3, 2, 3), (1, 1), ((1, 0), (1, 1)), (1, 1), 2),
     "depthwise": ((3, 6, 7, 9), (6, 1, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 6),
-    "one place": ((3, 8, 5, 6), (4, 8, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    "windows of one element": ((3, 8, 5, 6), (4, 8, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
     "one window": ((3, 4, 5, 6), (7, 4, 5, 6), (2, 1), ((0, 0), (0, 0)), (1, 1), 1),
     "one window of groups": ((3, 4, 5, 6), (6, 2, 5, 6), (1, 1), ((0, 0), (0, 0)), (1, 1), 2),
     "one window and padding": ((3, 4, 3, 2), (6, 4, 3, 3), (1, 1), ((0, 0), (1, 0)), (1, 1), 1),
@@ -54,7 +54,7 @@ def real(*shape: int) -> Any:
 
 
 def check(name: str, *operands: Any) -> None:
-    """Compare with the default body; in float16 roughly."""
+    """Compare with the default body, and float16 with loose tolerances."""
     expected = OPERATIONS[name].body(BASE, *operands)
     np.testing.assert_allclose(getattr(BASE, name)(*operands), expected, rtol=1e-10, atol=1e-10)
     small = [o.astype(np.float16) if isinstance(o, np.ndarray) else o for o in operands]
@@ -65,7 +65,9 @@ def check(name: str, *operands: Any) -> None:
 
 @pytest.mark.parametrize("columns", [1 << 18, 1 << 9, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_blocks(case: str, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolutions_in_blocks(
+    case: str, columns: int, number_of_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tuning, "CONV_BLOCK_ELEMENTS", columns)
     monkeypatch.setattr(tuning, "CONV_MIN_BLOCK_COLUMNS", 0)
     monkeypatch.setattr(tuning, "CONV_MIN_PRODUCTS_FOR_THREADS", 1)
@@ -78,9 +80,9 @@ def test_blocks(case: str, columns: int, number_of_threads: int, monkeypatch: py
         check("conv_transpose", grad, weight, first, stride, padding, (0,) * len(stride), dilation, groups)
 
 
-def test_products_take_one_thread_inside_and_as_many_as_before_after() -> None:
+def test_single_limits_blas_to_one_thread_and_restores_the_count() -> None:
     if not blas.can_be_single():
-        pytest.skip("NumPy's products are not computed by a library that it brings")
+        pytest.skip("NumPy does not use its bundled BLAS")
     assert blas._functions is not None
     count, _ = blas._functions
     before = count()
@@ -95,16 +97,16 @@ def test_products_take_one_thread_inside_and_as_many_as_before_after() -> None:
     assert count() == before
 
 
-def test_without_the_library_products_are_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_does_nothing_without_a_known_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas, "_functions", None)
     assert not blas.can_be_single()
     with blas.single():
         check("conv", real(3, 4, 9), real(2, 4, 3), None, (1,), ((0, 0),), (1,), 1)
 
 
-@pytest.mark.skipif(not blas.can_be_single(), reason="NumPy's products are not computed by a library that it brings")
+@pytest.mark.skipif(not blas.can_be_single(), reason="NumPy does not use its bundled BLAS")
 @pytest.mark.parametrize(("variable", "expected"), [(None, 1), ("OPENBLAS_NUM_THREADS", 2), ("OMP_NUM_THREADS", 2)])
-def test_products_use_no_more_threads_than_there_are_processors(variable: str | None, expected: int) -> None:
+def test_blas_uses_at_most_one_thread_per_processor(variable: str | None, expected: int) -> None:
     code = """
 from backburn_numpy import NumpyBackend
 from backburn_numpy.runtime import blas
@@ -121,8 +123,8 @@ print(get())
     assert done.stdout.split() == [str(expected)], done.stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "fork") or not blas.can_be_single(), reason="needs fork and a known library")
-def test_the_threads_of_products_are_set_back_in_a_forked_child_with_its_own_next_products() -> None:
+@pytest.mark.skipif(not hasattr(os, "fork") or not blas.can_be_single(), reason="needs fork and a known BLAS")
+def test_a_forked_child_restores_blas_threads_at_its_next_product() -> None:
     code = """
 import os
 from backburn_numpy.runtime import blas
@@ -147,7 +149,7 @@ assert get() == before
     assert done.returncode == 0, done.stderr
 
 
-def test_functions_of_the_library_are_called_on_x86_64_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blas_functions_are_called_on_x86_64_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
     assert blas.function.__wrapped__("scipy_cblas_strsm64_") is None
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")

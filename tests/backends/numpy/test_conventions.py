@@ -1,7 +1,7 @@
-"""Machine code on Windows and macOS: its registers by the convention of Windows, and the calls that make its memory.
+"""Machine code on Windows and macOS: the Windows calling convention, and the calls that allocate executable memory.
 
-Neither system is needed: the interpreter of tiles is compiled with the convention of Windows, and functions of the
-systems are small ones that note how they are called.
+Neither system is needed: the tile interpreter is compiled with the Windows calling convention, and fake system
+functions record their calls.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ pytestmark = needs_kernels
 LEVELS = [name for name in USABLE if name in memory.VECTORS]
 GCC = shutil.which("gcc")
 
-#: What surrounds the interpreter there. ``watch`` calls a function of Windows, whose arguments are in rcx, rdx, r8 and
-#: r9, with registers that are given (rbx, rbp, rdi, rsi, r12 to r15, xmm6 to xmm15), and writes what these are then.
+#: What the interpreter needs around it. ``watch`` calls a function by the Windows convention (arguments in rcx, rdx, r8
+#: and r9) with given values of rbx, rbp, rdi, rsi, r12 to r15 and xmm6 to xmm15, and stores their values afterwards.
 AROUND = r"""
 #include <stddef.h>
 #include <stdint.h>
@@ -80,9 +80,9 @@ __asm__(
 
 @pytest.fixture(scope="module")
 def interpreters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.CDLL]:
-    """The interpreter of tiles with the convention of Windows, for each level with machine code."""
+    """The tile interpreter with the Windows calling convention, for each level with machine code."""
     if GCC is None or not LEVELS or memory.missing():
-        pytest.skip("no GCC, or no machine code here")
+        pytest.skip("needs GCC and machine code")
     folder, found = tmp_path_factory.mktemp("windows"), {}
     (folder / "around.c").write_text(AROUND)
     for level in LEVELS:
@@ -94,13 +94,13 @@ def interpreters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ctypes.C
     return found
 
 
-#: The bytes of the registers that functions of Windows keep.
+#: The bytes of the callee-saved registers on Windows.
 KEPT = 8 * 8 + 16 * 10
 NAMES = [*("rbx", "rbp", "rdi", "rsi", "r12", "r13", "r14", "r15"), *(f"xmm{i}" for i in range(6, 16))]
 
 
 def changed(library: ctypes.CDLL, function: Any, numbers: tuple[int, int], *arguments: int) -> set[str]:
-    """The registers that a function does not keep, of which rdi and rsi have these numbers."""
+    """The registers that a function does not preserve; rdi and rsi start with ``numbers``."""
     registers = np.random.default_rng(0).integers(0, 256, KEPT, np.uint8)
     registers[16:32].view(np.int64)[:] = numbers
     before = registers.copy()
@@ -112,7 +112,7 @@ def changed(library: ctypes.CDLL, function: Any, numbers: tuple[int, int], *argu
 
 
 def loop_of_many_registers(vector: int, size: int) -> tuple[Loop, list[Any]]:
-    """A loop that uses every register of its kind, and its arrays."""
+    """A loop that uses many registers, and its arrays."""
     rng, dtype = np.random.default_rng(1), np.float32 if size == 4 else np.float64
     kernels = (
         ("multiply", (("array", 3), ("array", 4))),
@@ -128,7 +128,7 @@ def loop_of_many_registers(vector: int, size: int) -> tuple[Loop, list[Any]]:
 
 
 @pytest.mark.parametrize("size", [4, 8])
-def test_callers_of_windows_keep_their_registers(
+def test_registers_are_preserved_on_windows(
     size: int, interpreters: dict[str, ctypes.CDLL], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for level, library in interpreters.items():
@@ -142,10 +142,10 @@ def test_callers_of_windows_keep_their_registers(
         assert all(map(np.array_equal, arrays, again))
 
 
-def test_code_itself_keeps_the_registers_of_system_v(
+def test_bare_code_preserves_only_the_registers_of_system_v(
     interpreters: dict[str, ctypes.CDLL], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that another convention of its caller would be found."""
+    """So the test above would find a caller with another convention."""
     for level, library in interpreters.items():
         use_level(monkeypatch, level)
         tile = Tile(*loop_of_many_registers(memory.VECTORS[level], 4), 3)
@@ -154,7 +154,7 @@ def test_code_itself_keeps_the_registers_of_system_v(
 
 
 def many_vectors(vector: int, count: int, step: float = 1.0) -> Loop:
-    """A loop in which so many vectors are there before the first is read: the product of ``x + i * step``."""
+    """A loop with ``count`` live vectors: the product of ``x + i * step``."""
     kernels: list[Any] = [("add_number", (("array", 1), ("constant", (i * step).hex()))) for i in range(count)]
     kernels += [("multiply", (("made", i if i == 0 else count + i - 1), ("made", i + 1))) for i in range(count - 1)]
     outputs = (("store", (("made", len(kernels) - 1),), 0),)
@@ -163,7 +163,7 @@ def many_vectors(vector: int, count: int, step: float = 1.0) -> Loop:
 
 @pytest.mark.parametrize("vector", [32, 64])
 def test_stacks_grow_by_less_than_a_page_at_a_time(vector: int) -> None:
-    """Windows adds the next page alone to a stack, when it is touched."""
+    """Windows extends a stack only by the next page, when it is touched."""
     reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     for count, is_large in ((40, False), (200, True)):
         found = []
@@ -179,7 +179,7 @@ def test_stacks_grow_by_less_than_a_page_at_a_time(vector: int) -> None:
         assert grown[1::2] == ["test qword ptr [rsp], rsp"] * len(before)
 
 
-@pytest.mark.skipif(bool(memory.missing()) or not LEVELS, reason="there is no machine code here")
+@pytest.mark.skipif(bool(memory.missing()) or not LEVELS, reason="needs machine code")
 def test_loops_with_large_frames_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     for level in LEVELS:
         use_level(monkeypatch, level)
@@ -191,11 +191,11 @@ def test_loops_with_large_frames_compute(monkeypatch: pytest.MonkeyPatch) -> Non
         assert np.array_equal(found, wanted)
 
 
-# ---- memory of Windows ----
+# ---- memory on Windows ----
 
 
 class Function:
-    """A function of a system: it notes what it is called with, which it may convert, and answers."""
+    """A fake system function: it checks and records its arguments, and returns ``answer``."""
 
     def __init__(self, name: str, calls: list[Any], answer: Any) -> None:
         self.name, self.calls, self.answer = name, calls, answer
@@ -212,13 +212,13 @@ class Function:
 
 
 class Windows:
-    """The functions of memory of ``kernel32``, on memory of this process, and what they were called with."""
+    """Fake memory functions of ``kernel32`` on memory of this process, with their recorded calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
         self.calls: list[Any] = []
         self.memory = ctypes.create_string_buffer(4096)
         self.address = ctypes.addressof(self.memory)
-        #: What was in memory when its protection changed.
+        #: The contents of memory when its protection changed.
         self.protected = b""
 
         def protect(address: int, length: int, _: int, before: Any) -> int:
@@ -260,7 +260,7 @@ def test_code_on_windows_is_written_and_then_made_executable(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("answers", "freed"), [({"VirtualAlloc": None}, 0), ({"VirtualProtect": 0}, 1), ({"FlushInstructionCache": 0}, 1)]
 )
-def test_windows_refuses(answers: dict[str, Any], freed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_refuses_memory(answers: dict[str, Any], freed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     system = Windows(monkeypatch, **answers)
     with pytest.raises(OSError, match="Dynamic code is blocked"):
         memory._WindowsMemory(b"\xc3")
@@ -268,7 +268,7 @@ def test_windows_refuses(answers: dict[str, Any], freed: int, monkeypatch: pytes
     assert [name for name, *_ in system.calls].count("VirtualFree") == freed
 
 
-def test_code_of_each_system_has_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_uses_the_memory_functions_of_its_system(monkeypatch: pytest.MonkeyPatch) -> None:
     system = Windows(monkeypatch)
     with monkeypatch.context() as there:
         there.setattr(sys, "platform", "win32")
@@ -276,11 +276,11 @@ def test_code_of_each_system_has_its_memory(monkeypatch: pytest.MonkeyPatch) -> 
     assert memory.Code(b"\xc3").address != system.address
 
 
-# ---- memory of macOS ----
+# ---- memory on macOS ----
 
 
 def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known of what the system refuses."""
+    """Forget what the system has refused."""
     monkeypatch.setattr(memory, "_refused", [])
     monkeypatch.setattr(memory, "_codes", type(memory._codes)())
 

@@ -1,6 +1,6 @@
-"""Sums of many float32 numbers: norms, statistics, softmax and running sums, as exact as their results can be told.
+"""The exactness of sums of many float32 values: norms, statistics, softmax and running sums.
 
-Errors are given in units of float32's epsilon times the largest absolute value of a row of the result, against float64.
+Errors against float64 are in units of float32's epsilon times the largest absolute value in a row of the result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.helpers.kernels import BASE, USABLE, use_level
 from backburn_numpy import compiled
 from backburn_numpy.runtime import threads
 
-#: Kernels of every level, of the best one also by several threads; and NumPy's own way.
+#: Kernels of every level, of the best one also in several threads; and NumPy without kernels.
 WAYS = [*((level, 1) for level in USABLE), *((level, 4) for level in USABLE[-1:]), (None, 1)]
 
 
@@ -53,7 +53,7 @@ def test_norms_of_rows(shape: tuple[int, int], mean: float) -> None:
         of_x, of_scale = getattr(BASE, f"{name}_backward")(grad, x, scale, axis=(1,), eps=1e-5)
         expected, products = norm(x, 1, centred, scale)[1](grad)
         assert error(of_x, expected, 1) <= 4
-        # What a sum of few products rounds to is compared with what was added up.
+        # The error of a sum of few products is relative to the sum of their absolute values.
         assert error(of_scale, products.sum(0), least=0.3 * np.abs(products).sum(0).max()) <= 4
     assert error(BASE.sum(grad, axis=(0,)), grad.sum(0, dtype=np.float64), least=math.sqrt(shape[0])) <= 4
 
@@ -70,8 +70,8 @@ def test_gradients_for_scales_of_many_rows() -> None:
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("width", [16, 17, 24, 31, 32, 33, 64])
-def test_the_worst_of_many_short_rows(width: int) -> None:
-    """Without kernels, or multiply-adds, a product is rounded before something is added: a unit more is lost."""
+def test_the_largest_error_of_many_short_rows(width: int) -> None:
+    """Without kernels or fused multiply-adds, products are rounded before addition: one more unit of error."""
     x, grad, scale, bias = real(30_000, width), real(30_000, width, seed=1), *(real(width, seed=i) for i in (2, 3))
     expected, _ = norm(x, 1, True, scale, bias)
     rounded = int(compiled.level() in (None, "x86-64"))
@@ -83,11 +83,11 @@ def test_the_worst_of_many_short_rows(width: int) -> None:
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("seed", [14, 146])
-def test_gradients_of_which_means_leave_little(seed: int) -> None:
-    """Some of these rows have a gradient four times smaller than the slopes that it is a difference of."""
+def test_norm_gradients_with_cancellation(seed: int) -> None:
+    """In some of these rows, the gradient is a quarter of the slopes whose difference it is."""
     x, grad, scale = real(30_000, 16, seed=100 + seed), real(30_000, 16, seed=200 + seed), real(16, seed=300 + seed)
     of_x, _ = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
-    bar = 4 if compiled.level() else 8  # without kernels, of which none are computed again
+    bar = 4 if compiled.level() else 8  # without kernels, no rows are computed in float64
     assert error(of_x, norm(x, 1, True, scale)[1](grad)[0], 1) <= bar
 
 
@@ -98,7 +98,7 @@ GROUPS = [((2, 4, 8), 2), ((3, 6, 5, 4), 3), ((2, 4, 7), 2), ((2, 6), 3), ((2, 8
 @pytest.mark.parametrize("mean", [0.0, 10.0])
 @pytest.mark.parametrize(("shape", "groups"), GROUPS, ids=str)
 def test_norms_of_groups(shape: tuple[int, ...], groups: int, mean: float) -> None:
-    """An instance norm is one of groups of one channel."""
+    """An instance norm is a group norm with one channel per group."""
     x, grad, scale, bias = real(*shape, mean=mean), real(*shape, seed=1), *(real(shape[1], seed=i) for i in (2, 3))
     for number in (groups, shape[1]):
         split = (shape[0], number, shape[1] // number, *shape[2:])
@@ -154,7 +154,7 @@ SUMMED = [(300_001,), (1000, 300), (80_000, 4), (3, 90_001), (40, 30, 200), (70,
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SUMMED, ids=str)
 def test_sums_means_and_variances(shape: tuple[int, ...], layout: str, mean: float) -> None:
-    """Also along axes with long steps, where NumPy adds one number after the other."""
+    """Also along axes with large strides, where NumPy adds sequentially."""
     x = LAYOUTS[layout](real(*shape, mean=mean))
     wide, rank = x.astype(np.float64), len(shape)
     axes = {tuple(range(rank)), *((i,) for i in range(rank)), *((i, i + 2) for i in range(rank - 2)), (0, rank - 1)}
@@ -179,7 +179,7 @@ def test_sums_of_four_million(shape: tuple[int, ...]) -> None:
     wide = x.astype(np.float64)
     for turned, exact in ((x, wide), (x.T, wide.T)):
         for axis in ((0,), tuple(range(x.ndim))):
-            # A sum of few numbers may cancel: it is compared with what was added up.
+            # Sums may cancel: errors are relative to the sum of absolute values.
             size = {"sum": np.abs(exact).sum(axis), "mean": np.abs(exact).mean(axis), "var": exact.var(axis)}
             for name, most in size.items():
                 got = getattr(BASE, name)(turned, axis=axis)
@@ -220,9 +220,9 @@ LINES = [(1_000_000,), (1, 100_003), (9, 1003), (70_001, 3), (5, 700, 11), (19, 
 @pytest.mark.parametrize("shape", LINES, ids=str)
 @pytest.mark.parametrize("name", RUNNING)
 def test_running_sums_and_products(name: str, shape: tuple[int, ...], layout: str) -> None:
-    """Rounded once: in units of the last place of each element, as by PyTorch, which adds in float64."""
+    """Each element is rounded once, as in PyTorch, which adds in float64."""
     if name == "logcumsumexp" and (layout != "rows" or shape == LINES[0]):
-        pytest.skip("NumPy's own, and slow")
+        pytest.skip("computed by NumPy, slowly")
     x = real(*shape) if name != "cumulative_prod" else 1 + real(*shape) / 1000
     x = LAYOUTS[layout](x)
     for axis in range(len(shape)):

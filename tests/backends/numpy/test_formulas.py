@@ -1,4 +1,4 @@
-"""Element-wise formulas in one pass over memory, for every instruction set, against NumPy in float64."""
+"""Element-wise formulas in one pass over memory, at every instruction set, compared with NumPy in float64."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from backburn_numpy.runtime import threads
 BASE: Any = load_backend("numpy")
 OUTER: Any = Autodiff(BASE)
 
-#: The operations that are programs.
+#: The operations computed as fused formulas.
 FUSED = [name for name in OPERATIONS if getattr(type(BASE), name).__module__ == "backburn_numpy.elementwise.fused"]
 
-pytestmark = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled here")
+pytestmark = pytest.mark.skipif(compiled.level() is None, reason="the kernels are not compiled")
 
 
 @pytest.fixture(params=USABLE)
 def at_each_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The smallest arrays are computed in one pass too."""
+    """Compute even the smallest arrays in one pass."""
     use_level(monkeypatch, request.param)
     for limit in ("MIN_ELEMENTS_FOR_FORMULA", "MIN_ELEMENTS_FOR_FORMULAS"):
         monkeypatch.setattr(tuning, limit, 2)
@@ -70,7 +70,7 @@ def gradients(name: str, operands: list[Any], attributes: dict[str, Any]) -> lis
 @pytest.mark.usefixtures("at_each_level")
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_gradients(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Derivatives at the samples that have one, and those that are a convention."""
+    """Derivatives at all finite samples, including those defined by convention."""
     rounding = 40 * float(np.finfo(dtype).eps)
     for name in (n for n, entry in OPERATIONS.items() if entry.fuse):
         for sample in SAMPLES[name].cases:
@@ -83,7 +83,7 @@ def test_gradients(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 without.setattr(tuning, "MIN_ELEMENTS_FOR_FORMULAS", 1 << 60)
                 other = gradients(name, wide, dict(sample.attributes))
             for got, expected in zip(found, other, strict=True):
-                if got is None:  # the rule has none
+                if got is None:  # the rule has no gradient
                     assert expected is None
                     continue
                 assert got.dtype == dtype
@@ -120,7 +120,7 @@ def test_long_functions_of_few_elements(name: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("function", [bb.nn.functional.hard_swish, bb.erf, bb.abs])
 def test_tangents_and_second_derivatives(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules are computed by the inner backend, or recorded."""
+    """Gradient rules run on the inner backend, or are recorded."""
     x = bb.asarray(numbers(9000), backend=OUTER)
 
     def slope(x: Any) -> Any:
@@ -139,7 +139,7 @@ def test_tangents_and_second_derivatives(function: Any, monkeypatch: pytest.Monk
 SPECIAL = np.array(
     [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e38, -1e38, 1e-40, -1e-40, 88.7, -88.7, 104.5, -104.5], np.float32
 )
-#: The largest errors in units in the last place, by NumPy in float64.
+#: The largest errors in units in the last place, against NumPy in float64.
 ACCURATE: dict[str, tuple[Any, float]] = {
     "log": (np.log, 1), "log1p": (np.log1p, 1.6), "expm1": (np.expm1, 1.7), "exp": (np.exp, 1.1),
     "floor": (np.floor, 0), "round": (np.rint, 0), "sign": (np.sign, 0), "sqrt": (np.sqrt, 0.5),
@@ -150,7 +150,7 @@ ACCURATE: dict[str, tuple[Any, float]] = {
 @pytest.mark.usefixtures("at_each_level")
 @pytest.mark.parametrize("name", ACCURATE)
 def test_functions_are_accurate(name: str) -> None:
-    """Numbers have every size, are near 0 and 1, or are not numbers; signs of zeros too."""
+    """Operands of every magnitude, near 0 and 1, NaN and infinities; the signs of zeros are compared, too."""
     function, bound = ACCURATE[name]
     every = np.arange(0, 1 << 32, 65_521, dtype=np.uint64).astype(np.uint32).view(np.float32)
     near = [np.linspace(-a, a, 20_001, dtype=np.float32) for a in (12.0, 1.0, 1e-3)]
@@ -218,7 +218,7 @@ def test_operands_of_one_element_and_scalars() -> None:
     zeros = np.zeros(10, np.float32)
     assert not np.signbit(BASE.threshold(zeros, 0.5, 0.0)).any()
     assert np.signbit(BASE.threshold(zeros, 0.5, -0.0)).all()
-    half = np.full(8, 0.3, np.float16)  # a little more than 0.3, but a scalar is rounded too
+    half = np.full(8, 0.3, np.float16)  # a little more than 0.3, but the scalar is rounded, too
     np.testing.assert_array_equal(BASE.threshold(half, 0.3, 7.0), np.float16(7.0))
 
 
@@ -249,7 +249,7 @@ def moved(k: Any, x: Any, m: Any, v: Any, beta: float) -> tuple[Any, ...]:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("size", [7, 1025, 40_000])
 def test_formulas_with_several_results(dtype: str, size: int) -> None:
-    """The last ones in the memory of operands that nothing reads any more, and of no others."""
+    """Donated operands are overwritten if nothing reads them later; others are not."""
     rounding = 4 * float(np.finfo(dtype).eps)
     x, m, v = numbers(3, size).astype(dtype)
     v = abs(v) + np.ones((), dtype)
@@ -269,7 +269,7 @@ def test_formulas_with_several_results(dtype: str, size: int) -> None:
         np.testing.assert_array_equal(got, OUTER.inner(reference))
     assert first is m
     np.testing.assert_array_equal(x, kept[0])
-    assert second is v  # which is read when its result is computed
+    assert second is v  # it is read in the step that computes the result
     m, v = kept[1].copy(), kept[2].copy()
     m.flags.writeable = False
     assert BASE.fuse(moved, x, m, v, 0.75, donate=(1, 2))[1] is not m
@@ -278,13 +278,13 @@ def test_formulas_with_several_results(dtype: str, size: int) -> None:
     product, rest = BASE.fuse(lambda k, x, m: (k.sub(x, m), k.mul(x, m))[::-1], x, m, donate=(1,))
     np.testing.assert_allclose(product, x * kept[1], rtol=rounding, atol=rounding)
     np.testing.assert_allclose(rest, x - kept[1], rtol=rounding, atol=rounding)
-    assert (rest is m) == (dtype == "float16")  # else it is read for the product, after its result is computed
+    assert (rest is m) == (dtype == "float16")  # otherwise the product reads it after its result is computed
 
 
 @pytest.mark.usefixtures("at_each_level")
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_kernels_of_two_operations(dtype: str) -> None:
-    """Operands are arrays, constants or numbers; their order, NaN and signs of zeros."""
+    """With arrays, constants and numbers in either order; NaN and signs of zeros."""
     given = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan], dtype)
     x, y, z = (a.ravel().copy() for a in np.meshgrid(given, given, given))
 
@@ -326,7 +326,7 @@ def test_kernels_of_two_operations(dtype: str) -> None:
 
 
 @pytest.mark.usefixtures("at_each_level")
-def test_what_a_program_cannot_do_is_for_numpy() -> None:
+def test_unsupported_formulas_are_left_to_numpy() -> None:
     x = numbers(50)
 
     def many(k: Any, x: Any) -> Any:
@@ -360,8 +360,8 @@ def test_what_a_program_cannot_do_is_for_numpy() -> None:
 
 @pytest.mark.parametrize("name", ["silu", "log_sigmoid", "hypot", "logaddexp", "rsqrt", "leaky_relu", "softplus"])
 @pytest.mark.parametrize("size", [300, 624, 2000, 8000, 20_000])
-def test_first_calls_give_the_bits_of_later_ones(name: str, size: int) -> None:
-    """Whether a formula pays is known only when it has been traced."""
+def test_first_calls_equal_later_ones_bitwise(name: str, size: int) -> None:
+    """Whether a fused formula pays is known only after tracing."""
     x = np.random.default_rng(0).uniform(0.1, 2.0, size).astype(np.float32)
     operands = [x] * len([p for p in OPERATIONS[name].operands if p in ("x", "y")])
     fused._PASSES.clear()

@@ -1,4 +1,4 @@
-"""Guards around memory: each finds a fault that is planted, and none where there is none."""
+"""Guards around memory: each finds a planted fault, and none in correct code."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ FLOAT32 = np.dtype(np.float32)
 
 
 def at(x: Any, offset: int) -> Any:
-    """The float at so many bytes after an array's start."""
+    """The float at a byte offset from an array's start."""
     return ctypes.c_float.from_address(compiled.address(x) + offset)
 
 
 @pytest.mark.parametrize(("offset", "where"), [(-4, "before"), (12, "after")])
-def test_a_write_beside_an_array_is_found(offset: int, where: str) -> None:
+def test_a_write_outside_an_array_is_found(offset: int, where: str) -> None:
     x = None
 
     def write() -> None:
-        nonlocal x  # which is still alive when the context ends
+        nonlocal x  # still alive when the context ends
         x = memory.empty((3,), FLOAT32)
         at(x, offset).value = 1.0
 
@@ -53,14 +53,14 @@ def test_a_write_into_a_dead_array_is_found() -> None:
 
 
 def test_a_write_into_the_pool_is_found() -> None:
-    """A block that nobody has, whose memory somebody still writes, is another array's next."""
+    """A free block that is still written will belong to another array."""
     size = tuning.MIN_POOLED_BYTES // 4
 
     def write() -> None:
         x = memory.empty((size,), FLOAT32)
         place = at(x, 400)
         del x
-        guards.check()  # the block goes back
+        guards.check()  # returns the block
         place.value = 1.0
         assert np.isnan(memory.empty((size,), FLOAT32)).all()
 
@@ -69,7 +69,7 @@ def test_a_write_into_the_pool_is_found() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: np.empty(3, np.float32), lambda: np.empty((3, 1), dtype="f4")])
-def test_memory_of_numpys_is_guarded_too(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_np_empty_is_guarded_too(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     code = make.__code__
     with guards.guarded():
         numpy = vars(reduce)["np"]
@@ -84,8 +84,8 @@ def test_memory_of_numpys_is_guarded_too(make: Any, monkeypatch: pytest.MonkeyPa
 
 
 @needs_kernels
-def test_each_replay_at_once_finds_nan_in_the_arena() -> None:
-    """Under the lock of the list, so that other lists run meanwhile, and once more as before after the context."""
+def test_concurrent_replays_find_nan_in_the_arena() -> None:
+    """The arena is filled under the native program's lock; after the context the original kernel is back."""
     function, x = captured()
     with guards.guarded():
         expected = function(x).numpy()
@@ -102,7 +102,7 @@ def test_each_replay_at_once_finds_nan_in_the_arena() -> None:
 
 
 def test_arrays_begin_as_nan_and_views_keep_them() -> None:
-    """Large ones, too, which are recycled without guards."""
+    """Also large arrays, which come from the pool without guards."""
     with guards.guarded():
         for shape in ((3,), (1 << 17,), (0, 2)):
             x = memory.empty(shape, FLOAT32)
@@ -122,7 +122,7 @@ def captured(n: int = 2) -> tuple[Any, Any]:
 
 
 @needs_kernels
-def test_what_a_list_is_given_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_operands_of_a_native_program_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     function, x = captured()
     original = NativeProgram.__call__
 
@@ -137,8 +137,8 @@ def test_what_a_list_is_given_is_compared(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @needs_kernels
-def test_what_a_list_is_given_is_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operation that returned a smaller array in a replay would have the list read beside it."""
+def test_operands_must_have_the_recorded_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an operation returned a smaller array in a replay, the native program would read past its end."""
     function, x = captured()
     with guards.guarded(), monkeypatch.context() as patch:
         guarded: Any = NativeProgram.__call__
@@ -148,7 +148,7 @@ def test_what_a_list_is_given_is_what_was_recorded(monkeypatch: pytest.MonkeyPat
 
 
 @needs_kernels
-def test_a_list_that_writes_nothing_returns_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_native_program_that_writes_nothing_returns_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     function, x = captured()
     with guards.guarded():
         expected = function(x).numpy()

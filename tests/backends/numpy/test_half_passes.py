@@ -1,4 +1,4 @@
-"""Passes of 16-bit floats: every call is rounded, with machine code and without it, as it is by itself."""
+"""Passes of 16-bit floats, with and without machine code: every call is rounded as when called singly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DTYPES = [bb.float16, bb.bfloat16]
 
 @pytest.fixture(autouse=True)
 def _tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Several portions and tiles."""
+    """Divide small arrays into several portions and tiles."""
     monkeypatch.setattr(tuning, "PASS_TILE_BYTES", 1 << 11)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     fused._program.cache_clear()
@@ -35,18 +35,18 @@ def _tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def every(dtype: Any) -> Any:
-    """Every number of a dtype, of 16 bits."""
+    """Every value of a 16-bit dtype."""
     return np.arange(1 << 16, dtype=np.uint16).view(dtype.dtype)
 
 
 def same(x: Any, y: Any) -> bool:
-    """Whether all bits are equal; of NaN only that it is one."""
+    """Whether arrays are bitwise equal, up to the bits of NaN."""
     wide = [np.asarray(a, np.float32) for a in (x, y)]
     return bool(((x.view(np.uint16) == y.view(np.uint16)) | (np.isnan(wide[0]) & np.isnan(wide[1]))).all())
 
 
 def replayed(function: Callable[..., Any], inputs: list[Any], spec: str) -> tuple[list[Any], str]:
-    """The results of a replay, as arrays, and the plan."""
+    """The results of a replay as arrays, and the plan."""
     recorded = bb.capture(lambda *x: function(*x), state=False, on_fallback="error")
     given = [bb.asarray(x, backend=spec) for x in inputs]
     found = [recorded(*given) for _ in range(3)][-1]
@@ -54,7 +54,7 @@ def replayed(function: Callable[..., Any], inputs: list[Any], spec: str) -> tupl
 
 
 def all_ways(function: Callable[..., Any], inputs: list[Any], monkeypatch: pytest.MonkeyPatch) -> str:
-    """The plan with machine code, whose results have the bits of kernels and of single calls."""
+    """The plan with machine code, after checking that kernels and single calls give bitwise equal results."""
     wanted, plan = replayed(function, inputs, "capture(numpy, join=false)")
     found, plan = replayed(function, inputs, "capture(numpy)")
     assert all(map(same, found, wanted))
@@ -66,7 +66,7 @@ def all_ways(function: Callable[..., Any], inputs: list[Any], monkeypatch: pytes
     return plan
 
 
-#: The operations of such passes, of one operand and of two.
+#: Expressions with the operations of such passes.
 OF_ONE: dict[str, Callable[[Any], Any]] = {
     **{name: getattr(bb, name) for name in (
         "negative", "abs", "sign", "floor", "round", "square", "sqrt", "reciprocal", "exp", "tanh", "sigmoid",
@@ -80,7 +80,7 @@ OF_ONE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", OF_ONE)
-def test_every_number_has_the_bits_of_single_calls(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_values_equal_single_calls_bitwise(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def function(x: Any) -> Any:
         y = OF_ONE[name](x)
         return y, -y
@@ -91,7 +91,7 @@ def test_every_number_has_the_bits_of_single_calls(name: str, dtype: Any, monkey
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(70, 513), (37_001,), (3, 70_001)])
-def test_random_numbers_have_the_bits_of_single_calls(
+def test_random_operands_equal_single_calls_bitwise(
     shape: tuple[int, ...], dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(3)
@@ -105,7 +105,7 @@ def test_random_numbers_have_the_bits_of_single_calls(
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_gradients_have_the_bits_of_single_calls(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_equal_single_calls_bitwise(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     x, grad = (rng.standard_normal((300, 511)).astype(dtype.dtype) for _ in range(2))
     bias, row = rng.standard_normal(511).astype(dtype.dtype), rng.standard_normal((300, 1)).astype(dtype.dtype)
@@ -123,7 +123,7 @@ def test_gradients_have_the_bits_of_single_calls(dtype: Any, monkeypatch: pytest
     assert all(map(same, found, wanted))
 
 
-def test_overflow_within_a_pass_is_that_of_single_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intermediate_values_overflow_as_in_single_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.full((64, 64), 300.0, np.float16)
     found, plan = replayed(lambda x: (x * x - x * x, x * x * 0.0), [x], "capture(numpy)")
     assert "pass" in plan
@@ -145,12 +145,12 @@ def test_updates_of_the_state_are_not_passes() -> None:
     assert same(state["w"].numpy(), plain["w"].numpy())
 
 
-#: Faults: what is written in another way.
+#: Faults: the method, the source text that is replaced, and its replacement.
 FAULTS: dict[str, tuple[Any, str, str, str]] = {
     "results of calls are not rounded": (tiles.TilePass, "_note", "not in EXACT", "in ()"),
     "ties are rounded up": (functions, "round_to_bfloat16", "0x7FFF", "0x8000"),
     "numbers are not rounded": (tiles.TilePass, "_operand", "if self._rounding and", "if False and"),
-    "rows are those of float32": (tiles.TilePass, "_row", "2 if x in self._halves else 1", "1"),
+    "rows have the size of float32": (tiles.TilePass, "_row", "2 if x in self._halves else 1", "1"),
 }
 
 

@@ -38,6 +38,6 @@ def test_a_function_that_is_not_registered_is_found() -> None:
 
 
 @pytest.mark.parametrize(("name", "words"), [("srot", "no operation srot"), ("sort", "in backburn_numpy.ops.sort")])
-def test_unknown_operations_and_second_implementations_are_refused(name: str, words: str) -> None:
+def test_unknown_operations_and_second_implementations_are_rejected(name: str, words: str) -> None:
     with pytest.raises(KeyError, match=words):
         implements.implements(name)(np.sort)

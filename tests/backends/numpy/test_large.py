@@ -1,4 +1,4 @@
-"""Large arrays, which the NumPy backend computes in blocks and threads: the same as by the contract's own bodies."""
+"""Large arrays, which the NumPy backend computes in blocks and threads, compared with the default bodies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("way_of_computing")
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
-#: Elements that fill several blocks in each of two threads, with a rest.
+#: Sizes with several blocks in each of two threads, and a remainder.
 ROWS, COLUMNS = 2 * tuning.MIN_WORK_FOR_SECOND_THREAD // 300 + 7, 300
 
 
@@ -24,7 +24,7 @@ def real(*shape: int, dtype: str = "float32") -> Any:
 
 
 def check(name: str, *operands: Any, rtol: float = 2e-5, atol: float = 2e-5, **attributes: Any) -> None:
-    """Compare the backend's result with that of the default body, in float64 where operands are floats."""
+    """Compare the backend's result with that of the default body, computed in float64 for float operands."""
     got = getattr(BASE, name)(*operands, **attributes)
     wide = [o.astype(np.float64) if isinstance(o, np.ndarray) and o.dtype.kind == "f" else o for o in operands]
     expected = OPERATIONS[name].body(BASE, *wide, **attributes)
@@ -70,7 +70,7 @@ def test_softmax(name: str, axis: int, dtype: str) -> None:
 def test_norms(dtype: str) -> None:
     x, grad = real(ROWS, 4, COLUMNS // 4, dtype=dtype), real(ROWS, 4, COLUMNS // 4, dtype=dtype)
     last, two, first = (real(*s, dtype=dtype) for s in ((75,), (4, 75), (4, 1)))
-    # A sum over all rows of numbers near 1 has its error in proportion to their number.
+    # The error of a sum over all rows grows with their number.
     sums = {"rtol": 1e-3, "atol": 1e-3 * ROWS} if dtype == "float16" else {"rtol": 1e-4, "atol": 2e-3}
     for scale, axis in ((last, (2,)), (two, (1, 2)), (first, (0, 2))):
         check("layer_norm", x, scale, scale, axis=axis, eps=1e-5, **TOLERANCE[dtype])
@@ -79,7 +79,7 @@ def test_norms(dtype: str) -> None:
         check("rms_norm_backward", grad, x, scale, axis=axis, eps=1e-5, **sums)
 
 
-def test_equal_calls_give_equal_bits() -> None:
+def test_repeated_calls_are_bitwise_equal() -> None:
     grad, x, scale = real(ROWS, COLUMNS), real(ROWS, COLUMNS), real(COLUMNS)
     first = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
     for _ in range(3):
@@ -95,7 +95,7 @@ def test_cross_entropy(axis: int) -> None:
     check("label_cross_entropy_backward", real(len(labels)), x, labels, axis=axis)
 
 
-def test_reading_and_writing() -> None:
+def test_take_and_index_updates() -> None:
     x = real(50, 7, COLUMNS)
     indices = GENERATOR.integers(-7, 7, 60)
     np.testing.assert_array_equal(BASE.take(x, indices, axis=1), np.take(x, indices, 1))
@@ -119,7 +119,7 @@ def test_products() -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int8, np.int64])
 @pytest.mark.parametrize("rows", [0, 3, 700])
 def test_products_of_columns_and_rows(dtype: Any, rows: int) -> None:
-    """Operations without a sum are exact, of whatever layout: nothing is rounded or reordered."""
+    """Without a sum, products equal NumPy's exactly in every layout."""
     column, row = ((real(*shape) * 9).astype(dtype) for shape in ((rows, 1), (1, 600)))
     np.testing.assert_array_equal(BASE.matmul(column, row), column * row, strict=True)
     np.testing.assert_array_equal(BASE.matmul(column[::-1], row), column[::-1] * row, strict=True)
@@ -133,7 +133,7 @@ def test_products_of_columns_and_rows(dtype: Any, rows: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["equal", "less", "less_equal"])
-def test_large_comparisons_are_truth_values(name: str) -> None:
+def test_large_comparisons_return_bools(name: str) -> None:
     x = np.ones((512, 512))
     for other in (0.5, x):
         assert getattr(NumpyBackend(), name)(x, other).dtype == np.bool_
@@ -153,7 +153,7 @@ def test_scans(reverse: bool) -> None:
 
 @pytest.mark.parametrize("length", [5, 5000])
 @pytest.mark.parametrize("width", [3, 64])
-def test_repeated_rows_are_added_up(length: int, width: int) -> None:
+def test_rows_of_repeated_indices_are_added(length: int, width: int) -> None:
     indices = GENERATOR.integers(-length, length, 700)
     grad, x = real(700, width), real(length, width)
     expected = x.astype(np.float64)

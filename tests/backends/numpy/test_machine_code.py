@@ -1,4 +1,4 @@
-"""Machine code of passes: in all bits what kernels compute, encoded as a disassembler reads it, and only executable."""
+"""Machine code of passes: bitwise equal to kernels, encoded as a disassembler reads it, executable and not writable."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ from backburn_numpy.runtime import threads
 pytestmark = needs_kernels
 
 LEVELS = [name for name in USABLE if name in memory.VECTORS]
-needs_code = pytest.mark.skipif(bool(memory.missing()) or not LEVELS, reason="there is no machine code here")
+needs_code = pytest.mark.skipif(bool(memory.missing()) or not LEVELS, reason="needs machine code")
 needs_pages = pytest.mark.skipif(sys.platform == "win32", reason="pages are protected by mprotect")
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -1e-42, 1e-310, 1.0, 89.0, -104.0, 126.0, 0.625, 1e30, -1e30)
 
 
 @pytest.fixture(params=LEVELS)
 def vector(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The bytes of vectors, with the kernels of that instruction set."""
+    """The width of vectors in bytes, with the kernels of that instruction set."""
     use_level(monkeypatch, request.param)
     return memory.VECTORS[request.param]
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Passes of any size, in several portions and tiles."""
+    """Use passes of any size, in several portions and tiles."""
     monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_ROWS", 1)
     monkeypatch.setattr(partition, "MIN_WIDTH", 1)
     monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
     monkeypatch.setattr(tuning, "PASS_TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
-    fused._program.cache_clear()  # formulas call kernels of one library
+    fused._program.cache_clear()  # cached formulas call kernels of one library
     before = threads.num_threads()
     yield
     threads.set_num_threads(before)
@@ -65,7 +65,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def samples(rng: np.random.Generator, count: int, dtype: Any) -> Any:
-    """Numbers of all sizes, and some that are not ordinary."""
+    """Values of all magnitudes, and some special ones."""
     x = rng.standard_normal(count) * np.exp(6.0 * rng.standard_normal(count))
     x[: count // 2] = 4.0 * rng.standard_normal(count // 2)
     at = rng.integers(0, count, count // 10 + 1)
@@ -75,14 +75,14 @@ def samples(rng: np.random.Generator, count: int, dtype: Any) -> Any:
 
 
 def same(x: Any, y: Any) -> bool:
-    """Whether all bits are equal; of NaN only that it is one, since compilers exchange operands."""
+    """Whether arrays are bitwise equal, up to the bits of NaN, because compilers exchange operands."""
     kind = {4: np.int32, 8: np.int64}[x.itemsize]
     return bool(((x.view(kind) == y.view(kind)) | (np.isnan(x) & np.isnan(y))).all())
 
 
 # ---- encodings ----
 
-#: What instructions are called, without the type; ``%`` is its letter.
+#: Mnemonics of instructions; ``%`` is the letter of the float type and ``#`` that of the integer type.
 MNEMONICS = {
     **{name: f"v{name}p%" for name in ("add", "mul", "sub", "min", "div", "max", "and", "or", "xor")},
     **{name: f"vf{sign}{form}p%" for sign, of in (("madd", "fma"), ("msub", "fms"), ("nmadd", "fnma"))
@@ -97,7 +97,7 @@ MEMORIES = {
 
 
 def disassembled(code: bytes) -> list[str]:
-    """Instructions as text; fails if there are bytes that are none."""
+    """Instructions as text; fails if some bytes are not instructions."""
     reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     found = [*reader.disasm(code, 0)]
     assert sum(x.size for x in found) == len(code)
@@ -105,7 +105,7 @@ def disassembled(code: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize(("bytes", "size"), [*product((32, 64), (4, 8))])
-def test_vector_instructions_are_what_a_disassembler_reads(bytes: int, size: int) -> None:
+def test_vector_instructions_disassemble_correctly(bytes: int, size: int) -> None:
     a, expected = Assembler(bytes, size), []
     kind, letter, integer = ("ymm", "zmm")[bytes == 64], "sd"[size == 8], "dq"[size == 8]
     registers = (0, 5, 9, 15) if bytes == 32 else (0, 7, 9, 18, 31)
@@ -135,7 +135,7 @@ def test_vector_instructions_are_what_a_disassembler_reads(bytes: int, size: int
     assert found == expected
 
 
-def test_masked_instructions_are_what_a_disassembler_reads() -> None:
+def test_masked_instructions_disassemble_correctly() -> None:
     a = Assembler(64, 4)
     a.vector("load", 17, 0, Memory(8, 10), mask=1, zeroing=True)
     a.vector("store", 17, 0, Memory(8, 10), mask=1)
@@ -189,7 +189,7 @@ def test_masked_instructions_are_what_a_disassembler_reads() -> None:
 
 
 def operands_of(kernel: str, count: int) -> list[str]:
-    """How the operands of a kernel vary."""
+    """The extents of a kernel's operands."""
     kinds = ["full"] * count
     if kernel.endswith("_number") or kernel == "fill":
         kinds[-1] = "one"
@@ -207,7 +207,7 @@ def kernels(size: int) -> Iterator[tuple[str, Any]]:
 
 
 def unequal(vector: int, only: tuple[str, ...] = ()) -> list[str]:
-    """The kernels whose functions differ in some bit from the C functions."""
+    """The kernels whose generated code is not bitwise equal to the C functions."""
     rng, wrong = np.random.default_rng(0), []
     for size, dtype in ((4, np.float32), (8, np.float64)):
         for name, kernel in kernels(size):
@@ -227,13 +227,13 @@ def unequal(vector: int, only: tuple[str, ...] = ()) -> list[str]:
 
 
 @needs_code
-def test_functions_are_the_kernels_in_all_bits(vector: int) -> None:
+def test_functions_equal_the_kernels_bitwise(vector: int) -> None:
     assert unequal(vector) == []
 
 
 @needs_code
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_reductions_are_the_kernels_in_all_bits(vector: int, dtype: str) -> None:
+def test_reductions_equal_the_kernels_bitwise(vector: int, dtype: str) -> None:
     rng, size = np.random.default_rng(1), np.dtype(dtype).itemsize
     for width in (*range(25, 68), 96, 1000, 1023, 1024, 1025, 1056, 2048, 2100, 3100):
         x = rng.standard_normal((3, width)).astype(dtype)
@@ -254,7 +254,7 @@ def test_reductions_are_the_kernels_in_all_bits(vector: int, dtype: str) -> None
 @needs_code
 @needs_pages
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sums_of_columns_are_of_four_rows_at_a_time(vector: int, dtype: str) -> None:
+def test_sums_of_columns_add_four_rows_at_a_time(vector: int, dtype: str) -> None:
     rng, size = np.random.default_rng(3), np.dtype(dtype).itemsize
     kernels = (("multiply", (("array", 2), ("array", 2))),)
     for rows, width in product((1, 2, 3, 4, 5, 8, 11), (1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 67)):
@@ -280,7 +280,7 @@ def test_sums_of_columns_are_of_four_rows_at_a_time(vector: int, dtype: str) -> 
 def both(
     function: Callable[..., Any], inputs: list[Any], monkeypatch: pytest.MonkeyPatch, backend: str = "capture(numpy)"
 ) -> tuple[Any, Any, str]:
-    """Results by machine code and by kernels, and the plan of the first."""
+    """Results of machine code and of kernels, and the plan of the first."""
     monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")
     wanted, _ = replayed(function, inputs, backend)
     monkeypatch.setenv("BACKBURN_MACHINE_CODE", "1")
@@ -289,7 +289,7 @@ def both(
 
 
 def first_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
-    """The first random graph whose bits depend on the generator; empty if there is none."""
+    """The first random graph with different results for machine code and kernels; empty if they are all equal."""
     loops_seen = 0
 
     def shifted(x: Any) -> Any:
@@ -321,7 +321,7 @@ def first_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
 
 
 @needs_code
-def test_random_passes_have_the_bits_of_kernels(vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_passes_equal_kernels_bitwise(vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_difference(monkeypatch, 18) == ""
 
 
@@ -339,7 +339,7 @@ def norms(which: str, x: Any, scale: Any, bias: Any, grad: Any) -> list[Any]:
             return functional.rms_norm(x, scale)
         if which == "two":
             return functional.layer_norm(x, scale, bias) - functional.layer_norm(x, bias, scale, eps=0.5)
-        if which == "between others":  # of which those past the end of a row are infinite
+        if which == "between others":  # log(0) past the end of a row is infinite
             return functional.layer_norm(bb.log(x * x) + scale, scale, bias) * 2.0 + x
         return functional.layer_norm(x, scale, bias)
 
@@ -348,7 +348,7 @@ def norms(which: str, x: Any, scale: Any, bias: Any, grad: Any) -> list[Any]:
 
 
 def norm_difference(monkeypatch: pytest.MonkeyPatch, widths: Sequence[int]) -> str:
-    """The first norm whose bits depend on the generator; empty if there is none."""
+    """The first norm with different results for machine code and kernels; empty if they are all equal."""
     rng = np.random.default_rng(4)
     kinds = ("all", "alone", "scale", "bias", "root mean square", "two", "between others", "far", "not finite")
     for width, which in product(widths, kinds):
@@ -357,7 +357,7 @@ def norm_difference(monkeypatch: pytest.MonkeyPatch, widths: Sequence[int]) -> s
         if which == "far":
             x += np.float32(1000.0)
         if which == "not finite":
-            x[0], x[1, 0], x[2, -1] = 2.0**121, np.inf, np.nan  # the first without its mean is 0, 0 is not
+            x[0], x[1, 0], x[2, -1] = 2.0**121, np.inf, np.nan  # row 0 minus its mean is 0, padding minus it is not
         inputs = [x, scale, bias, grad]
         try:
             found, wanted, plan = both(partial(norms, which), inputs, monkeypatch, "autodiff(capture(numpy))")
@@ -370,23 +370,23 @@ def norm_difference(monkeypatch: pytest.MonkeyPatch, widths: Sequence[int]) -> s
 
 
 @needs_code
-def test_norms_have_the_bits_of_their_kernels(vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_norms_equal_their_kernels_bitwise(vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert norm_difference(monkeypatch, (32, 33, 45, 64, 100, 1021, 1024, 1025, 2050, 3100)) == ""
 
 
-#: Faults of norms in loops.
+#: Faults of norms in loops: the method, the source text that is replaced, and its replacement.
 FAULTS_OF_NORMS: dict[str, tuple[Any, str, str, str]] = {
     "a product is rounded": (
         *(vectors.Program, "fms", 'self.make("fms", x, y, z)', 'self.make("sub", self.make("mul", x, y), z)'),
     ),
-    "what is past the end counts": (
+    "padding past the end counts": (
         *(loops._Assembly, "_join", "[self._scratch + i for i in range(len(registers))]"),
         "[self._scratch, *registers[1:]]",
     ),
     "a mean is a sum": (loops._Assembly, "_end_sum", "1.0 / self._loop.width", "1.0"),
-    "moments of the row before": (loops._Assembly, "_advance", "MOMENTS * loop.size", "loop.size"),
-    "one number of all moments": (loops._Assembly, "_numbers", "which * self._loop.size", "0"),
-    "moments lie over others": (tiles.TilePass, "_lower", "loops.MOMENTS * arrays[Extent.ROW]", "0"),
+    "moments of the previous row": (loops._Assembly, "_advance", "MOMENTS * loop.size", "loop.size"),
+    "one number for all moments": (loops._Assembly, "_numbers", "which * self._loop.size", "0"),
+    "moments overlap other values": (tiles.TilePass, "_lower", "loops.MOMENTS * arrays[Extent.ROW]", "0"),
     "two norms are one": (norm_loops, "split_norms", "key = x, options[of]", "key = x, (0.0, False)"),
     "products of columns are sums": (vectors.Body, "_add_to_columns", "len(registers) == 1", "True"),
 }  # fmt: skip
@@ -403,7 +403,7 @@ def test_faults_of_norms_are_found(monkeypatch: pytest.MonkeyPatch, fault: str) 
     assert norm_difference(monkeypatch, (45, 100))
 
 
-#: Faults of the generator: what is written in another way, and the kernels that show it; none for random passes.
+#: Faults of the generator: the same, and the kernels that show the fault; if empty, random passes show it.
 FAULTS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "a bit of registers 8 to 15": (Assembler, "_vex", "(~to & 8) << 4", "128", ()),
     "a bit of registers 16 to 31": (Assembler, "_evex", "| (~to & 16)", "| 16", ()),
@@ -415,18 +415,18 @@ FAULTS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "a stale constant": (vectors.Body, "constant", 'f"constant {content.hex()}"', '"constant"', ("exp",)),
     "two vectors in a register": (vectors.Body, "_new", "self._free.pop()", "self._free[-1]", ("tanh",)),
     "the tail is left out": (loops._Assembly, "_row", "count := rest % lanes", "count := 0", ()),
-    "two vectors at one place": (loops._Assembly, "_place", "turn * self._loop.bytes", "0", ()),
+    "two vectors at one address": (loops._Assembly, "_place", "turn * self._loop.bytes", "0", ()),
     "two vectors in one sum": (loops._Assembly, "_join", "[output.turn if", "[0 if", ()),
     "the tail is added to another sum": (loops._Assembly, "_row", "self._turn = 1", "self._turn = 0", ()),
-    "rows do not go on": (loops._Assembly, "_advance", "loop.width * loop.size", "0", ()),
+    "rows do not advance": (loops._Assembly, "_advance", "loop.width * loop.size", "0", ()),
     "sums of columns are kept": (loops._Assembly, "_clear", '"xor", 0', '"sub", 2', ()),
     "the last columns are left out": (loops._Assembly, "_add_columns", "rest = loop.width % lanes", "rest = 0", ()),
     "sums of columns are of other rows": (loops._Assembly, "code", "ROWS_OF_COLUMNS - 1", "0", ()),
-    "sums of portions lie over others": (tiles.TilePass, "_lower", "SUMS if is_sums", "0 if is_sums", ()),
+    "sums of portions overlap": (tiles.TilePass, "_lower", "SUMS if is_sums", "0 if is_sums", ()),
     "sums are kept": (loops._Assembly, "_start", "in self._sums[array]", "in ()", ()),
     "a sum is read before it is known": (tile_loops.Pass, "_assign", "else at + 2", "else at", ()),
-    "a value lies over another": (tiles.TilePass, "_lower", "last[x] == i and", "last[x] <= i + 1 and", ()),
-    "all values at one place": (
+    "a value overlaps another": (tiles.TilePass, "_lower", "last[x] == i and", "last[x] <= i + 1 and", ()),
+    "all values at one address": (
         *(tiles.TilePass, "_lower", "Place(-1, free[extent].pop(), self", "Place(-1, 0, self"),
         (),
     ),
@@ -450,7 +450,7 @@ def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
 
 
 class _AtTheEnd:
-    """Arrays that end where memory does: the next page cannot be read."""
+    """Arrays that end at a page that cannot be read."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, 64 * mmap.PAGESIZE)
@@ -458,7 +458,7 @@ class _AtTheEnd:
         self.place = 64
 
     def array(self, x: Any) -> Any:
-        """A copy."""
+        """Copy an array so that it ends at the protected page."""
         pages = -(-x.nbytes // mmap.PAGESIZE)
         self.place -= 1
         end = self.place * mmap.PAGESIZE
@@ -503,7 +503,7 @@ def function(x: Any) -> Any:
 
 
 @needs_code
-def test_kernels_compute_where_executable_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_compute_if_executable_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.ones((40, 40), np.float32)
     wanted, captured = replayed(function, [x], "capture(numpy)")
     assert "  computed by machine code (" in str(captured.plan())
@@ -524,8 +524,8 @@ def test_kernels_compute_where_executable_memory_is_refused(monkeypatch: pytest.
 
 
 @needs_code
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists memory in a file")
-def test_code_is_executable_and_not_writable_and_goes_with_its_program() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/maps")
+def test_code_is_not_writable_and_is_freed_with_its_program() -> None:
     gc.collect()
     codes = len(memory._codes)
     found, captured = replayed(function, [np.ones((41, 43), np.float32)], "capture(numpy)")
@@ -558,7 +558,7 @@ def test_the_variable_turns_machine_code_off(monkeypatch: pytest.MonkeyPatch) ->
     lambda x: bb.maximum(x, math.nan), lambda x: bb.minimum(x, math.nan), lambda x: bb.clip(x, -1.0, math.nan),
     lambda x: bb.clip(x, math.nan, 1.0), lambda x: bb.clip(x, 1.0, -1.0),
 ])  # fmt: skip
-def test_bounds_that_are_not_numbers(function: Callable[[Any], Any]) -> None:
+def test_bounds_that_are_nan(function: Callable[[Any], Any]) -> None:
     x = bb.asarray(np.random.default_rng(1).normal(size=(600, 512)).astype(np.float32), backend="capture(numpy)")
     recorded = bb.capture(lambda x: bb.sum(function(x * 2.0) + 1.0, axis=1), state=False)
     for _ in range(3):
@@ -568,7 +568,7 @@ def test_bounds_that_are_not_numbers(function: Callable[[Any], Any]) -> None:
 
 
 @needs_code
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_processes_run_the_code() -> None:
     source = """
 import os
@@ -586,7 +586,7 @@ print("equal")
 
 
 @needs_code
-def test_large_formulas_are_code_and_updates_are_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_formulas_are_machine_code_and_updates_are_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
     monkeypatch.setattr(partition, "MIN_ELEMENTS", 1)
     x = np.linspace(-2.0, 2.0, 40 * 48, dtype=np.float32).reshape(40, 48)
@@ -605,6 +605,6 @@ def test_large_formulas_are_code_and_updates_are_formulas(monkeypatch: pytest.Mo
 
 
 @needs_code
-def test_equal_loops_are_one_code() -> None:
+def test_equal_loops_share_machine_code() -> None:
     loop = Loop(32, 4, 33, ("full", "full"), (("negative", (("array", 1),)),), (("store", (("made", 0),), 0),))
     assert memory.executable(assemble(loop)) is memory.executable(assemble(loop))

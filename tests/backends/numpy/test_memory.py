@@ -1,4 +1,4 @@
-"""Recycled memory: what dies goes to the pool, every time, and what is alive is never handed out."""
+"""The memory pool: freed arrays always return to it, and live memory is never handed out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def address(x: np.ndarray) -> int:
     return int(x.__array_interface__["data"][0])
 
 
-def test_memory_is_recycled_at_every_death() -> None:
+def test_freed_memory_is_always_reused() -> None:
     memory.cleanup()
     before = memory.stats()
     places = {address(memory.empty(SHAPE, np.dtype("float32"))) for _ in range(5)}
@@ -41,17 +41,17 @@ def test_large_results_start_at_cache_lines() -> None:
         assert address(memory.empty((rows, 333), np.dtype("float32"))) % memory.ALIGNMENT == 0
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages to ask for")
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages to request")
 @pytest.mark.parametrize("size", [memory.HUGE * 3 // 4, memory.HUGE, memory.HUGE + 4096, memory.NUMPY_ASKS - 1])
-def test_blocks_of_some_size_are_in_huge_pages(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They begin with one, and are not shared."""
+def test_large_blocks_are_in_huge_pages(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block starts at a huge page, and blocks do not overlap."""
     blocks = [memory.aligned(size) for _ in range(3)]
     for number, block in enumerate(blocks):
         assert block.shape == (size,)
         assert address(block) % memory.HUGE == 0
         block.fill(number)
     assert [(block.min(), block.max()) for block in blocks] == [(0, 0), (1, 1), (2, 2)]
-    monkeypatch.setattr(memory, "_HUGE_PAGES", 1 << 20)  # which is no known advice: as on a Linux without huge pages
+    monkeypatch.setattr(memory, "_HUGE_PAGES", 1 << 20)  # invalid advice, as on a Linux without huge pages
     block = memory.aligned(size)
     block.fill(7)
     assert block.shape == (size,)
@@ -62,8 +62,8 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages to ask for")
-def test_huge_pages_are_given_back() -> None:
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages to request")
+def test_huge_pages_are_returned_to_the_system() -> None:
     memory.cleanup()
     before = resident()
     arrays = [memory.empty((memory.HUGE,), np.dtype("uint8")) for _ in range(20)]
@@ -89,9 +89,9 @@ def test_a_view_keeps_its_memory() -> None:
     assert stats["held"] == stats["used"] >= before + 2 * 1000 * 333 * 4
 
 
-def test_memory_that_runs_out_is_taken_from_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_is_freed_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     before, unpatched = memory.stats()["used"], memory.aligned
-    memory.empty(SHAPE, np.dtype("float32"))  # dies at once
+    memory.empty(SHAPE, np.dtype("float32"))  # freed immediately
 
     def scarce(size: int) -> np.ndarray:
         if memory.stats()["held"] > memory.stats()["used"]:
@@ -104,8 +104,8 @@ def test_memory_that_runs_out_is_taken_from_the_pool(monkeypatch: pytest.MonkeyP
     assert stats["held"] == stats["used"] >= before + x.nbytes
 
 
-def test_threads_that_run_in_parallel_are_all_counted() -> None:
-    """Which takes a Python without the GIL to go wrong."""
+def test_memory_statistics_of_parallel_threads() -> None:
+    """This can only fail without the GIL."""
     before = memory.stats()["used"]
 
     def work(number: int) -> bool:
@@ -167,12 +167,12 @@ def test_results_of_broadcast_operands_are_in_recycled_memory() -> None:
         np.testing.assert_array_equal(total, operands[0] + operands[1])
     for turned in (x.T, np.broadcast_to(x.T, (2, 333, 1000))):
         np.testing.assert_array_equal(k.add(turned, turned), turned + turned)
-    assert k.add(x.T, 1.0).T.flags.c_contiguous, "a result has the layout of what it is made of"
+    assert k.add(x.T, 1.0).T.flags.c_contiguous, "a result has the layout of its operands"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", ["exp", "expm1", "tan", "tanh", "sigmoid", "gelu"])
-def test_gaps_change_no_bits(name: str, dtype: str) -> None:
+def test_strides_do_not_change_results(name: str, dtype: str) -> None:
     function, x = getattr(NumpyBackend(), name), (np.random.default_rng(0).normal(size=(60, 300)) * 3).astype(dtype)
     for view in (x[:, :200], x[::2], x[:, ::-3], x.T[5:], np.broadcast_to(x[:, :1], (60, 300))):
         np.testing.assert_array_equal(function(view), function(view.copy()))
@@ -180,7 +180,7 @@ def test_gaps_change_no_bits(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (1, 2, 0), (0, 1, 2)])
-def test_transposed_operands_are_computed_as_they_lie(dtype: str, order: tuple[int, ...]) -> None:
+def test_transposed_operands_are_not_copied(dtype: str, order: tuple[int, ...]) -> None:
     k = NumpyBackend()
     x, y = (np.random.default_rng(i).normal(size=(40, 30, 50)).astype(dtype) * 3 for i in (0, 1))
     a, b, plain = x.transpose(order), y.transpose(order), y.transpose(order).copy()
@@ -197,7 +197,7 @@ def test_transposed_operands_are_computed_as_they_lie(dtype: str, order: tuple[i
             assert got.transpose(np.argsort(order)).flags.c_contiguous
 
 
-def test_what_lies_in_no_order_of_axes_is_not_turned() -> None:
+def test_memory_order_needs_permuted_contiguous_operands() -> None:
     x = np.arange(24.0).reshape(4, 6)
     for other in (x, x[:, ::2].T, x[::-1].T, np.broadcast_to(x[0], (4, 6)).T, np.empty((0, 3)).T):
         assert memory.memory_ordered(other) is None
@@ -231,9 +231,9 @@ print(faults() - before)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have other rules")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
 def test_freed_memory_is_kept_for_the_next_step() -> None:
-    """3,200 pages are touched by each of five chains of results, and are not new ones."""
+    """Each of five chains of results touches 3,200 pages, most of which are reused."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run([sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, timeout=60)
     assert int(done.stdout) < 1_000, done.stderr

@@ -1,6 +1,6 @@
-"""``BACKBURN_BLAS=mkl``: looking the library up, and its products in the kernels' threads.
+"""``BACKBURN_BLAS=mkl``: loading the library, and its products in the kernels' threads.
 
-OpenBLAS's functions, which have the same interface, stand in for MKL's where that is not installed.
+OpenBLAS, which has the same interface, stands in for MKL if that is not installed.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ def installed() -> mkl.Library:
     *[ctypes.c_void_p, ctypes.c_int64] * 2, ctypes.c_float, ctypes.c_void_p, ctypes.c_int64,
 )  # fmt: skip
 def recording_sgemm(*given: Any) -> None:
-    """Does nothing, but for the sizes, steps and turns."""
+    """Record layouts, sizes and leading dimensions; compute nothing."""
     CALLS.append((*given[1:6], given[8], given[10], given[13]))
 
 
 @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
 def recording_threads(count: int) -> int:
-    """Remembers what it is told; before that, 7 threads were."""
+    """Record the number of threads; the previous number is 7."""
     TOLD.append(count)
     return 7
 
 
 @pytest.fixture(params=[openblas, installed])
 def library(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A library multiplies, in three threads."""
+    """Multiply with a library, in three threads."""
     found, before, count = request.param(), mkl.in_use(), threads.num_threads()
     mkl.use(found)
     threads.set_num_threads(3)
@@ -78,7 +78,7 @@ def library(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def recorded() -> Iterator[list[tuple[int, ...]]]:
-    """The calls of a library that only remembers them."""
+    """The calls of a library that only records them."""
     before, count = mkl.in_use(), threads.num_threads()
     address = ctypes.cast(recording_sgemm, ctypes.c_void_p).value or 0
     mkl.use(mkl.Library("recorder", address, address, ctypes.cast(recording_threads, ctypes.c_void_p).value or 0))
@@ -100,14 +100,14 @@ def recorded() -> Iterator[list[tuple[int, ...]]]:
 )
 def test_products_of_any_layout(height: int, depth: int, width: int, dtype: str) -> None:
     for x, y in itertools.product(layouts((height, depth), dtype), layouts((depth, width), dtype)):
-        # The library takes no matrix with gaps, and the kernels none where NumPy is faster: always at the lowest level.
+        # The library takes no strided matrices; kernels take none where NumPy is faster, as always at the lowest level.
         assert product_is_right(x, y) or height * depth * width < tuning.MIN_GEMM_PRODUCTS.get(
             compiled.level(), math.inf
         )
 
 
 def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:
-    """The same matrix in memory as rows, as columns, a part of wider rows, and with gaps, which no BLAS takes."""
+    """The same matrix in row order, in column order, as part of wider rows, and strided, which no BLAS takes."""
     x = numbers(*shape, seed=sum(shape)).astype(dtype)
     wide, gaps = np.zeros((shape[0], shape[1] + 5), dtype), np.zeros((shape[0], 2 * shape[1]), dtype)
     wide[:, 2:-3], gaps[:, ::2] = x, x
@@ -124,8 +124,8 @@ def test_stacks(leads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_what_follows_a_product_and_attention() -> None:
-    """Bias, the passes after a product, and attention, beside the same in float64."""
+def test_bias_epilogues_and_attention() -> None:
+    """A bias, epilogues of a product, and attention, compared with float64."""
     x, w, b = numbers(128, 200), numbers(150, 200, seed=1), numbers(150, seed=2)
     exact = x.astype(np.float64) @ w.T.astype(np.float64) + b
     np.testing.assert_allclose(BASE.linear(x, w, b), exact, rtol=1e-4, atol=1e-3)
@@ -144,8 +144,8 @@ def test_what_follows_a_product_and_attention() -> None:
 # ---- parts and threads ----
 
 
-def test_the_shape_decides_the_parts(recorded: list[tuple[int, ...]]) -> None:
-    """Also where they are cut along columns; each operand has its steps."""
+def test_the_split_depends_only_on_the_shape(recorded: list[tuple[int, ...]]) -> None:
+    """Not on the number of threads; also when split along columns."""
     gemm.multiply(numbers(1000, 64), numbers(256, 64).T)
     one = sorted(recorded)
     assert [call[2] for call in one] == [125] * 8
@@ -163,7 +163,7 @@ def test_the_shape_decides_the_parts(recorded: list[tuple[int, ...]]) -> None:
     assert {(call[0], call[1], call[2], call[5], call[6]) for call in recorded} == {(112, 111, 50, 50, 3000)}
 
 
-def test_the_calling_threads_number_is_set_and_restored(recorded: list[tuple[int, ...]]) -> None:
+def test_the_library_runs_one_thread_and_its_setting_is_restored(recorded: list[tuple[int, ...]]) -> None:
     gemm.multiply(numbers(100, 100), numbers(100, 110))
     assert len(recorded) == 1
     assert TOLD == [1, 7]
@@ -171,7 +171,7 @@ def test_the_calling_threads_number_is_set_and_restored(recorded: list[tuple[int
 
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("level", USABLE)
-def test_every_level_calls_it(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_level_calls_the_library(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = mkl.in_use()
     use_level(monkeypatch, level)
     mkl.use(found)
@@ -183,7 +183,7 @@ def test_every_level_calls_it(level: str, monkeypatch: pytest.MonkeyPatch) -> No
     mkl.use(found)
 
 
-# ---- looking it up ----
+# ---- loading the library ----
 
 
 def test_nothing_is_found_in_empty_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,13 +213,13 @@ def test_a_library_without_the_functions_is_named(tmp_path: Path, monkeypatch: p
         ({"BACKBURN_BLAS": "mkl", "BACKBURN_COMPILED": "0"}, "BACKBURN_BLAS='mkl'"),
     ],
 )
-def test_what_cannot_be_is_refused(variables: dict[str, str], words: str) -> None:
+def test_invalid_variables_are_rejected(variables: dict[str, str], words: str) -> None:
     done = loaded(**variables)
     assert done.returncode
     assert words in done.stderr
 
 
-def test_it_multiplies_where_the_variable_says_so() -> None:
+def test_the_variable_selects_mkl() -> None:
     version = installed().words
     assert loaded(BACKBURN_BLAS="mkl").stdout.startswith(f"{version} in kernels, ")
     for variables in ({"BACKBURN_BLAS": "kernels"}, {"BACKBURN_BLAS": ""}):
@@ -227,7 +227,7 @@ def test_it_multiplies_where_the_variable_says_so() -> None:
 
 
 def loaded(**variables: str) -> subprocess.CompletedProcess[str]:
-    """A new process with these variables that prints the libraries of products."""
+    """A new process with these variables that prints its BLAS libraries."""
     program = "from backburn_numpy.runtime import blas; print(blas.words())"
     environment = {**os.environ, **variables}
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)

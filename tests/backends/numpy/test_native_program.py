@@ -1,4 +1,4 @@
-"""Parts of recorded programs in one call: the values of the calls, whatever lies where."""
+"""Native programs: their values equal those of the single calls in every memory layout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [needs_kernels, pytest.mark.usefixtures("guarded_memory")]
 
 @pytest.fixture
 def operations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The operations of the programs that are compiled, in order."""
+    """The operations of compiled programs, in order."""
     found: list[str] = []
     module: Any = executable
     source_of = module.source_of
@@ -45,13 +45,13 @@ def operations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def replayed(function: Callable[..., Any], *arrays: Any, spec: str = "capture(numpy)") -> list[Any]:
-    """The results of three calls, the last of which is a replay with other values than those recorded."""
+    """The results of three calls; the last is a replay with values other than the recorded ones."""
     captured = bb.capture(function, state=False, on_fallback="error")
     return [captured(*(bb.asarray(a * (1 + 0.1 * n), backend=spec) for a in arrays)) for n in range(3)]
 
 
 def check(function: Callable[..., Any], *arrays: Any) -> None:
-    """Results are those of the same calls one by one, also after later replays."""
+    """Compare results with those of single calls, after later replays."""
     found, expected = replayed(function, *arrays), replayed(function, *arrays, spec="capture(numpy, join=false)")
     for mine, theirs in zip(found, expected, strict=True):
         for x, y in zip(mine, theirs, strict=True):
@@ -76,7 +76,7 @@ KINDS = (
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[int]]:
-    """Calls by name and the numbers of earlier values, and the numbers of the results."""
+    """Calls, as names and indices of earlier values, and the indices of the results."""
     shapes = [draw(st.sampled_from(SHAPES)) for _ in range(3)]
     given_count = len(shapes)
     calls: list[tuple[Any, ...]] = []
@@ -201,13 +201,13 @@ def test_random_programs(drawn: tuple[list[tuple[Any, ...]], list[int]], dtype: 
     check(lambda *given: run(program, results, *given), *arrays)
 
 
-# ---- parts of values: prefixes, suffixes, and what is computed where it lies ----
+# ---- slices of values: prefixes, suffixes, and values computed in place ----
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [2, 3, 5, 8, 15, 16, 17, 33])
-def test_a_part_is_never_taken_for_its_whole(size: int, dtype: Any) -> None:
-    """Values take whole lines of an arena, up to 64 bytes more than they have: sizes are compared as they are."""
+def test_a_slice_is_never_confused_with_its_whole(size: int, dtype: Any) -> None:
+    """Values occupy whole cache lines of an arena, but their exact sizes are compared."""
 
     def function(x: Any) -> Any:
         y = x * 2.0
@@ -229,14 +229,14 @@ def test_a_part_is_never_taken_for_its_whole(size: int, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [2, 3, 8, 16, 17])
 @pytest.mark.parametrize("part", [lambda y: y[0], lambda y: y[:1], lambda y: y[:-1], lambda y: y[1:], lambda y: y[-1]])
-def test_a_result_that_is_a_part_has_the_memory_of_the_whole(part: Any, size: int, dtype: Any) -> None:
-    """The list writes the whole, whatever leaves it."""
+def test_a_result_that_is_a_slice_has_the_memory_of_the_whole(part: Any, size: int, dtype: Any) -> None:
+    """The native program writes the whole, even if only a slice is returned."""
     check(lambda x: [part(bb.exp(x) * x + x - 1.0)], normal(size, dtype=dtype))
     check(lambda x: [part(y := bb.exp(x) * x + x - 1.0), part(y).reshape(-1), y], normal(size, 2, dtype=dtype))
 
 
-def test_results_have_the_bytes_that_their_list_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of each result is as large as the value of which it is a part."""
+def test_results_have_the_memory_that_their_program_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of each result has the size of the value that it is a slice of."""
     asked: list[tuple[int, ...]] = []
     module: Any = native_program
     original = module.append_empty
@@ -251,8 +251,8 @@ def test_results_have_the_bytes_that_their_list_writes(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("derive", [bb.grad, lambda f: bb.grad(lambda x: bb.grad(f)(x).sum())])
-def test_derivatives_of_parts_beside_their_whole(derive: Any) -> None:
-    """Whose cotangents are sums of padded parts."""
+def test_derivatives_of_slices_and_their_whole(derive: Any) -> None:
+    """Their cotangents are sums of padded slices."""
 
     def loss(z: Any) -> Any:
         y: Any = bb.exp(z)
@@ -264,7 +264,7 @@ def test_derivatives_of_parts_beside_their_whole(derive: Any) -> None:
 
 
 def test_powers_with_an_array_of_constants() -> None:
-    """An exponent of 2 is a square; an array of exponents is compared with nothing."""
+    """A scalar exponent of 2 becomes a square; an array of exponents does not."""
     for exponents in ([2.0], [1.0, 2.0, 3.0], [[2.0, 2.0, 2.0]] * 2):
         c = bb.asarray(exponents, dtype=bb.float32, backend="capture(numpy)")
         function: Any = lambda x, c=c: [(bb.exp(x) ** c) * x + x * 2.0, (c**x) ** 2.0 - x]
@@ -278,10 +278,10 @@ def test_powers_with_an_array_of_constants() -> None:
                 np.testing.assert_allclose(mine.numpy(), theirs, rtol=2e-5, atol=1e-5)
 
 
-# ---- lists ----
+# ---- native programs ----
 
 
-def test_a_loop_is_one_list(operations: list[str]) -> None:
+def test_a_loop_is_one_native_program(operations: list[str]) -> None:
     def loop(w: Any, x: Any) -> Any:
         h = x
         for _ in range(50):
@@ -303,8 +303,8 @@ def test_a_loop_is_one_list(operations: list[str]) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [3, 70])
 @pytest.mark.parametrize("operation", ["lstm_cell", "gru_cell"])
-def test_cells_and_their_gradients_are_in_lists(operations: list[str], operation: str, size: int, dtype: Any) -> None:
-    """With and without a bias, and where only some of the results have gradients."""
+def test_cells_and_their_gradients_join(operations: list[str], operation: str, size: int, dtype: Any) -> None:
+    """With and without a bias, and if only some of the results have gradients."""
     is_lstm, rows = operation == "lstm_cell", 9
     wide = (4 if is_lstm else 3) * size
 
@@ -324,15 +324,15 @@ def test_cells_and_their_gradients_are_in_lists(operations: list[str], operation
     check(lambda *given: [(found := gradient(*given))[0], *found[1]], *(0.5 * normal(*s, dtype=dtype) for s in shapes))
     if (
         dtype is np.float32 or compiled.level() in tuning.MIN_GEMM_PRODUCTS
-    ):  # elsewhere lists have no products of float64
+    ):  # otherwise native programs have no float64 products
         assert operations[0] == NATIVE_PROGRAM
-        assert operations.count(operation) == 6, "in the program without lists"
+        assert operations.count(operation) == 6, "in the program without native programs"
 
 
 @pytest.mark.parametrize("level", USABLE)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_gradients_of_linear_layers_are_in_lists(level: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sums of rows have the bits of the operation, few rows or many; products are as exact."""
+def test_gradients_of_linear_layers_join(level: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of few and of many rows are bitwise equal to the operation's; products are as exact."""
     use_level(monkeypatch, level)
     k, kind = load_backend("numpy"), bb.float32 if dtype is np.float32 else bb.float64
     for lead, n, inputs in (
@@ -355,8 +355,8 @@ def test_gradients_of_linear_layers_are_in_lists(level: str, dtype: Any, monkeyp
                 np.testing.assert_array_equal(mine, expected[1])
 
 
-def test_products_of_many_multiplications_are_in_lists(operations: list[str]) -> None:
-    """Which several threads share, of both precisions, and of transposed operands."""
+def test_large_products_join(operations: list[str]) -> None:
+    """In both precisions, divided among threads, and with transposed operands."""
 
     def function(x: Any, w: Any) -> Any:
         h = x
@@ -371,7 +371,7 @@ def test_products_of_many_multiplications_are_in_lists(operations: list[str]) ->
             assert operations[0] == NATIVE_PROGRAM
 
 
-def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_stack_are_computed_in_place(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     layouts: list[Layout] = []
     words = Layout.words
 
@@ -394,8 +394,8 @@ def test_parts_of_a_stack_are_computed_in_it(operations: list[str], monkeypatch:
     assert [step[3:] for step in copies] == [(2, 12, 12, 0)], "the row that all steps read, repeated once"
 
 
-def test_results_of_earlier_replays_stay() -> None:
-    """Results are new memory, also those that are views of one another, of what is given, or given themselves."""
+def test_results_of_earlier_replays_do_not_change() -> None:
+    """Also results that are views of one another or of operands, or operands themselves."""
 
     def function(x: Any, y: Any) -> Any:
         a = bb.tanh(x * y) * y
@@ -405,8 +405,8 @@ def test_results_of_earlier_replays_stay() -> None:
     check(function, normal(2, 3), normal(2, 3))
 
 
-def test_parts_of_what_is_given_are_results(operations: list[str]) -> None:
-    """A view of an operand that is itself inside the list is copied; one that others need is made before it."""
+def test_views_of_operands_are_results(operations: list[str]) -> None:
+    """A view of an operand inside the native program is copied; a view that other calls need is made before it."""
 
     def function(x: Any) -> Any:
         row = x[1:3]
@@ -418,8 +418,8 @@ def test_parts_of_what_is_given_are_results(operations: list[str]) -> None:
     assert NATIVE_PROGRAM in operations
 
 
-def test_numbers_of_replays_reach_a_list() -> None:
-    """Such as a learning rate: written into memory before the steps, for each dtype."""
+def test_numbers_of_replays_reach_a_native_program() -> None:
+    """Such as a learning rate; they are written to memory before the steps, once per dtype."""
     k = load_backend("numpy")
     x, y, scaled, wide = (Variable(i, (2, 3), t) for i, t in enumerate((bb.float32, bb.float64) * 2))
     rate = Number(0)
@@ -437,14 +437,14 @@ def test_numbers_of_replays_reach_a_list() -> None:
         np.testing.assert_array_equal(found[1], single * np.float32(number))
 
 
-def test_numbers_are_no_shapes() -> None:
-    """A constant 2.0 and an operand of shape (2,) are told apart."""
+def test_constants_are_distinguished_from_shapes() -> None:
+    """Such as a constant 2.0 from an operand of shape (2,)."""
     check(lambda x, y: [x * 2.0, x * y, bb.tanh(x * 2.0) * y - y * 2.0], normal(2), normal(2))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_columns_and_long_arrays(dtype: Any) -> None:
-    """Broadcasting along either axis, and results that threads share."""
+    """Broadcasting along either axis, and results divided among threads."""
 
     def function(x: Any, row: Any, column: Any) -> Any:
         y = bb.tanh(x * row + column)
@@ -454,7 +454,7 @@ def test_rows_columns_and_long_arrays(dtype: Any) -> None:
         check(function, *(normal(*s, dtype=dtype) for s in ((rows, width), (width,), (rows, 1))))
 
 
-def test_what_lists_cannot_do_stays_a_call(operations: list[str]) -> None:
+def test_unsupported_calls_do_not_join(operations: list[str]) -> None:
     """Other dtypes, empty arrays, three axes that broadcast differently, and results that are too large."""
 
     def function(x: Any, y: Any) -> Any:
@@ -470,7 +470,7 @@ def test_what_lists_cannot_do_stays_a_call(operations: list[str]) -> None:
         assert NATIVE_PROGRAM not in operations
 
 
-def test_two_threads_replay_one_list() -> None:
+def test_several_threads_replay_one_native_program() -> None:
     captured = bb.capture(lambda x: bb.tanh(bb.tanh(bb.tanh(x * 2.0) + 1.0) * x) - x, state=False)
     inputs = [bb.full((1000,), 0.001 * n, dtype=bb.float32, backend="capture(numpy)") for n in range(40)]
     expected = [captured(x).numpy() for x in inputs]
@@ -489,8 +489,8 @@ def test_two_threads_replay_one_list() -> None:
     assert not wrong
 
 
-def test_operands_may_lie_in_any_order() -> None:
-    """Transposed arrays, and those with steps, are copied before a list reads them."""
+def test_operands_may_have_any_strides() -> None:
+    """Transposed and strided arrays are copied before a native program reads them."""
     captured = bb.capture(lambda x: bb.tanh(x * 2.0 + 1.0) * x - 3.0, state=False)
     array = normal(6, 8)
     for x in (array, array[::2, ::2], array.T, array[::-1]):
@@ -530,8 +530,8 @@ def values_of(state: Any) -> list[Any]:
     return [p.numpy().copy() for p in state[0].parameters()]
 
 
-def test_a_list_without_memory_names_the_call_and_leaves_the_state(operations: list[str]) -> None:
-    """The state is as before the step, and the next step is that of a run without the error."""
+def test_exhausted_memory_names_the_call_and_keeps_the_state(operations: list[str]) -> None:
+    """The state is unchanged, and the next step equals that of a run without the error."""
     (captured, state, x), (other, apart, y) = trained(), trained()
     assert NATIVE_PROGRAM in operations
 
@@ -552,8 +552,8 @@ def test_a_list_without_memory_names_the_call_and_leaves_the_state(operations: l
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_an_interrupt_of_a_list_leaves_the_state(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C arrives after the kernel has run, before anybody has its results."""
+def test_an_interrupt_keeps_the_state(operations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C arrives after the kernel has run, before its results are returned."""
     (captured, state, x), (other, apart, y) = trained(), trained()
     assert NATIVE_PROGRAM in operations
     before = values_of(state)
@@ -575,8 +575,8 @@ def test_an_interrupt_of_a_list_leaves_the_state(operations: list[str], monkeypa
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_lists_and_the_team_after_a_fork_an_interrupt_and_an_error_in_a_thread() -> None:
-    """A child of a process that forked while another thread was in a list replays it, too."""
+def test_native_programs_after_a_fork_an_interrupt_and_an_error_in_a_thread() -> None:
+    """A forked child replays a native program that another thread was running during the fork."""
     found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=200)
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.split() == ["child", "thread", "interrupted", "ended"]

@@ -1,4 +1,4 @@
-"""Passes over rows: random graphs beside the same calls one by one, faults that must be found, plans as text."""
+"""Passes over rows: random graphs compared with single calls, planted faults, and plans as text."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from backburn_numpy.runtime import threads
 pytestmark = needs_kernels
 
 SIDES = (1, 2, 3, 5, 8, 16, 17, 31, 32, 33, 48, 64, 67)
-#: Numbers that are not ordinary, of which inputs have a few.
+#: Special values, of which some inputs have a few.
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -1e-310)
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Passes of any size, in several portions and tiles."""
+    """Use passes of any size, in several portions and tiles."""
     monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_ROWS", 1)
     monkeypatch.setattr(partition, "MIN_WIDTH", 1)
     monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
@@ -46,7 +46,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
 
     def checked(wanted: Any, makers: Any) -> Any:
-        """The calls in their order, or an error where there is none."""
+        """The calls in order; raises if they form a cycle."""
         before = {id(c): {id(makers[v]) for v in c.reads if v in makers} for c in makers.values()}
         TopologicalSorter(before).prepare()
         return ordered(wanted, makers)
@@ -59,7 +59,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, special: bool) -> Any:
-    """An input."""
+    """A random input, with a few special values if ``special``."""
     made = rng.standard_normal(shape)
     if special and made.size > 4:
         at = rng.integers(0, made.size, 3)
@@ -92,7 +92,7 @@ BINARY: tuple[Callable[[Any, Any], Any], ...] = (
 
 
 def graph(seed: int, shape: tuple[int, ...], dtype: str) -> tuple[Callable[..., Any], list[Any]]:
-    """A function of 2 to 40 operations, and its inputs: arrays, rows, columns and one number."""
+    """A function of 2 to 40 operations, and its inputs: two arrays, a row, a column and a single number."""
     draw, rng = random.Random(seed), np.random.default_rng(seed)
     special, count = draw.random() < 0.5, draw.randint(2, 40)
     shapes = [shape, shape, (*shape[:-1], 1), shape[-1:], (1,) * len(shape)]
@@ -133,7 +133,7 @@ def graph(seed: int, shape: tuple[int, ...], dtype: str) -> tuple[Callable[..., 
                 out.append((bb.sum, bb.mean)[b % 2](x))
                 continue
             else:
-                made = x - bb.sum(bb.tanh(x), axis=leading) * 0.01  # which another pass reads
+                made = x - bb.sum(bb.tanh(x), axis=leading) * 0.01  # another pass reads the sum
             whole.append(bb.tanh(made) if len(whole) % 3 == 0 else made)
             if keeps:
                 out.append(whole[-1])
@@ -150,7 +150,7 @@ def replayed(function: Callable[..., Any], inputs: list[Any], backend: str) -> t
 
 
 def differences(mine: list[Any], theirs: list[Any], dtype: str) -> str:
-    """How results differ by more than rounding, in words."""
+    """How results differ by more than rounding, as text."""
     close = 2e-4 if dtype == "float32" else 1e-11
     for i, (x, y) in enumerate(zip(mine, theirs, strict=True)):
         if not np.array_equal(np.isnan(x), np.isnan(y)) or not np.array_equal(np.isinf(x), np.isinf(y)):
@@ -170,7 +170,7 @@ def cases(count: int) -> Iterator[tuple[int, tuple[int, ...], str]]:
         yield seed, shape, draw.choice(("float32", "float32", "float64"))
 
 
-def test_random_graphs_are_their_calls() -> None:
+def test_random_graphs_equal_single_calls() -> None:
     passes = 0
     for seed, shape, dtype in cases(100):
         function, inputs = graph(seed, shape, dtype)
@@ -183,7 +183,7 @@ def test_random_graphs_are_their_calls() -> None:
 
 
 def flat_graph(seed: int, shape: tuple[int, ...], dtype: str) -> tuple[Callable[..., Any], list[Any]]:
-    """A function of element-wise calls of arrays of one shape and single numbers, and of reductions to one number."""
+    """A function of element-wise calls on arrays of one shape and on single numbers, and of full reductions."""
     draw, rng = random.Random(seed), np.random.default_rng(seed)
     inputs = [numbers(rng, s, dtype, draw.random() < 0.3) for s in (shape, shape, (1,) * len(shape))]
     plan = [(draw.random(), draw.randrange(1 << 20), draw.randrange(1 << 20)) for _ in range(draw.randint(2, 30))]
@@ -214,7 +214,7 @@ def flat_cases(count: int) -> Iterator[tuple[int, tuple[int, ...], str]]:
 
 
 def flat_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
-    """The first random graph without rows that is not its calls; empty if there is none."""
+    """The first random graph without rows that differs from single calls; empty if none does."""
     monkeypatch.setattr(partition, "MAX_FLAT_ROW", 64)
     monkeypatch.setattr(partition, "FLAT_WIDTH", 64)
     monkeypatch.setattr(partition, "MAX_WIDTH", 63)
@@ -226,7 +226,7 @@ def flat_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
         try:
             with guarded():
                 found, captured = replayed(function, inputs, "capture(numpy)")
-        except Exception as error:  # also of memory that is guarded
+        except Exception as error:  # including MemoryFault
             return f"{type(error).__name__}: {error}"
         if words := differences(found, expected, dtype):
             return f"{seed} {shape} {dtype}: {words}"
@@ -237,7 +237,7 @@ def flat_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
 
 
 @pytest.mark.parametrize("code", ["0", "1"])
-def test_arrays_without_rows_are_in_passes(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def test_passes_over_arrays_without_rows(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setenv("BACKBURN_MACHINE_CODE", code)
     assert flat_difference(monkeypatch, 60) == ""
 
@@ -250,7 +250,7 @@ def test_arrays_without_rows_are_in_passes(monkeypatch: pytest.MonkeyPatch, code
         (tiles, "_of_rest", "width=space.rest", "width=space.rest // 2 + 1"),
         (partition, "_with_totals", "space.numbers", "space.rows"),
     ],
-    ids=["the rest at the start", "no rest", "half the rest", "no number of the rest"],
+    ids=["remainder at the start", "no remainder", "half the remainder", "no total of the remainder"],
 )
 def test_faults_of_arrays_without_rows_are_found(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str
@@ -274,10 +274,10 @@ def test_small_passes_are_in_native_programs(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("code", ["0", "1"])
-def test_sums_of_columns_do_not_lie_in_the_room_of_their_pass(
+def test_sums_of_columns_do_not_use_the_scratch_of_their_pass(
     monkeypatch: pytest.MonkeyPatch, code: str, dtype: str
 ) -> None:
-    """The verifier takes what is written there for a part of the pass, whose room may be as small as a result."""
+    """The verifier would take writes there for part of the pass, whose scratch may be as small as a result."""
     monkeypatch.setenv("BACKBURN_MACHINE_CODE", code)
     for name, value in (("MIN_ELEMENTS_OF_ROWS", 2), ("MIN_WIDTH", 1), ("MAX_ELEMENTS_ALONE", 0)):
         monkeypatch.setattr(partition, name, value)
@@ -296,11 +296,11 @@ def test_sums_of_columns_do_not_lie_in_the_room_of_their_pass(
         assert " = native program of " in str(captured.program)
 
 
-#: Faults of a pass in a native program, as in :data:`FAULTS`.
+#: Faults of a pass in a native program: the source text that is replaced, and its replacement.
 SMALL_FAULTS = {
     "an operand is missing": ("layout.read(x, one.dtype) if x", "layout.read(call.operands[0], one.dtype) if x"),
-    "sums lie over others": ("layout.hold([room, *targets, *sources])", "pass"),
-    "the room is too small": ("layout.scratch((one.room,)", "layout.scratch((one.room // 2,)"),
+    "sums overlap other values": ("layout.hold([room, *targets, *sources])", "pass"),
+    "the scratch is too small": ("layout.scratch((one.room,)", "layout.scratch((one.room // 2,)"),
     "results are exchanged": ("*targets, *sources, *map", "*targets[::-1], *sources, *map"),
     "sums are of other columns": ("prod(v.shape))", "prod(v.shape) // 2 or 1)"),
 }
@@ -324,7 +324,7 @@ def test_the_verifier_refuses_faults_of_small_passes(monkeypatch: pytest.MonkeyP
 
 
 def first_difference(count: int = 60) -> str:
-    """The first random graph that is not its calls, or the error that it raises; empty if there is none."""
+    """The first difference between a random graph and its single calls, or the error raised; empty if none."""
     for seed, shape, dtype in cases(count):
         function, inputs = graph(seed, shape, dtype)
         expected, _ = replayed(function, inputs, "capture(numpy, join=false)")
@@ -352,13 +352,13 @@ def first_difference(count: int = 60) -> str:
         (partition, "_with_totals", "call, operands=[rows, *step", "call, operands=[names[result], *step"),
     ],
     ids=[
-        *("a barrier is missing", "a tail is left out", "a portion is left out", "a result lies over an operand"),
-        *("a constant is stale", "a number where a column is meant", "columns as if they were elements"),
+        *("a barrier is missing", "a tail is left out", "a portion is left out", "a result overlaps an operand"),
+        *("a constant is stale", "a number instead of a column", "columns like elements"),
         *("a mean is a sum", "a mean of all elements is a sum"),
     ],
 )
 def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str) -> None:
-    monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")  # whose steps are other ones
+    monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")  # machine code has other steps
     plant(monkeypatch, owner, name, old, new)
     assert first_difference() != ""
 
@@ -378,11 +378,11 @@ def test_a_pass_that_fails_names_the_call(monkeypatch: pytest.MonkeyPatch) -> No
     assert "float32[40,40]" in str(caught.value)
 
 
-def test_comparisons_of_another_pass_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparisons_of_another_pass_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     def function(x: Any, row: Any) -> Any:
         y = x * row
         above = y > bb.mean(y, axis=-1, keepdims=True)
-        found = bb.sum(bb.where(above, y, 0.5), axis=0)  # which another pass reads
+        found = bb.sum(bb.where(above, y, 0.5), axis=0)  # another pass reads this
         return found, bb.where(above, bb.tanh(y - found), y * 2.0)
 
     inputs = [numbers(np.random.default_rng(2), shape, "float32", False) for shape in ((33, 40), (40,))]
@@ -397,7 +397,7 @@ def test_comparisons_of_another_pass_are_made_again(monkeypatch: pytest.MonkeyPa
     assert differences(found, expected, "float32") != ""
 
 
-def test_replays_have_the_same_bits_on_any_number_of_threads() -> None:
+def test_replays_are_bitwise_equal_on_any_number_of_threads() -> None:
     function, inputs = graph(3, (67, 64), "float32")
     found = []
     for count in (1, 2, 4):
@@ -407,7 +407,7 @@ def test_replays_have_the_same_bits_on_any_number_of_threads() -> None:
 
 
 def test_updates_of_the_state_stay_in_place() -> None:
-    """A pass writes new memory, so that an element-wise update is no part of one that reduces."""
+    """Passes write new memory, so an element-wise update does not become part of a pass with a reduction."""
 
     def step(state: Any, x: Any) -> Any:
         state["w"] = state["w"] * 0.9 + bb.tanh(x - bb.mean(x, axis=1, keepdims=True)) * 0.1
@@ -422,7 +422,7 @@ def test_updates_of_the_state_stay_in_place() -> None:
 
 
 def test_sums_of_a_pass_are_exact() -> None:
-    """Sums of long rows and columns are added as doubles (decision 0034)."""
+    """Sums of long rows and columns are accumulated in float64 (decision 0034)."""
     rng = np.random.default_rng(7)
     x = (rng.random((4096, 512)) + 1.0).astype(np.float32)
 
@@ -439,7 +439,7 @@ def test_sums_of_a_pass_are_exact() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_variances_are_sums_in_passes(dtype: str) -> None:
+def test_passes_compute_variances_from_sums(dtype: str) -> None:
     rng = np.random.default_rng(8)
     given = (rng.normal(size=(1000, 300)) + 1000.0 * rng.random((1000, 1))).astype(dtype)
 
@@ -474,7 +474,7 @@ def test_standard_deviations_are_roots_of_variances(dtype: str) -> None:
     backend = "autodiff(capture(numpy{}))"
     expected, _ = replayed(function, [given], backend.format(", join=false"))
     found, captured = replayed(function, [given], backend.format(""))
-    assert found[2][3] == 0.0  # of equal elements, where the kernel leaves a rounding error, and its gradient
+    assert found[2][3] == 0.0  # equal elements: the kernel has a rounding error, also in the gradient
     assert found[1][3].any() == 0
     expected[1][3], expected[2][3] = 0.0, 0.0
     assert differences(found, expected, dtype) == ""
@@ -506,7 +506,7 @@ def test_powers_are_in_passes(dtype: str) -> None:
 
 
 def masked(x: Any, whole: Any, rows: Any, columns: Any) -> Any:
-    """What masks that vary and constant ones leave, and the gradient."""
+    """A value with varying and constant masks, its gradient, and a masked result."""
     constant = bb.asarray(np.tril(np.ones(x.shape[-2:], bool)), backend=x.backend)
 
     def loss(x: Any) -> Any:
@@ -566,8 +566,8 @@ def test_formulas_read_masks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "bool" not in str(captured.plan()).partition("calls in no pass")[0]
 
 
-def test_masks_beside_comparisons_and_products_that_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparisons that are made once more have operands of their own."""
+def test_masks_with_recomputed_comparisons_and_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recomputed comparisons have their own operands."""
     monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
 
     def power(x: Any, y: Any) -> Any:
@@ -606,14 +606,14 @@ def test_small_masks_and_those_of_updates_are_in_no_pass() -> None:
 
 
 def outer(row: Any, column: Any, x: Any) -> Any:
-    """Of products of rows and columns, what two passes read, and what one pass of them makes for others."""
+    """Products of rows and columns that two passes read, and that one pass computes for other calls."""
     y, z = row * column, row - column
     share = bb.exp(y - bb.max(y, axis=1, keepdims=True))
     centred = z - bb.mean(z, axis=0, keepdims=True)
     return [bb.sum(share, axis=1), bb.tanh(centred) * bb.sum(share, axis=0) + z, bb.tanh(x) + y]
 
 
-def test_products_of_rows_and_columns_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_rows_and_columns_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     inputs = [numbers(rng, shape, "float32", False) for shape in ((70, 1), (1, 40), (70, 40))]
     expected, _ = replayed(outer, inputs, "capture(numpy, join=false)")
@@ -627,7 +627,7 @@ def test_products_of_rows_and_columns_are_made_again(monkeypatch: pytest.MonkeyP
     assert differences(found, expected, "float32") != ""
 
 
-def test_products_of_constants_are_made_again() -> None:
+def test_products_of_constants_are_recomputed() -> None:
     rng = np.random.default_rng(4)
     row, column, x = (numbers(rng, shape, "float32", False) for shape in ((70, 1), (1, 40), (70, 40)))
     found = []
@@ -637,7 +637,7 @@ def test_products_of_constants_are_made_again() -> None:
     assert differences(found[0], found[1], "float32") == ""
 
 
-def test_a_value_is_kept_where_the_pass_that_makes_it_again_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_is_kept_if_no_pass_recomputes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     inputs = [numbers(rng, shape, "float32", False) for shape in ((70, 1), (1, 40), (70, 40))]
     expected, _ = replayed(outer, inputs, "capture(numpy, join=false)")
@@ -655,7 +655,7 @@ def test_a_value_is_kept_where_the_pass_that_makes_it_again_is_none(monkeypatch:
 
 
 def heads(x: Any, w: Any, b: Any, labels: Any) -> Any:
-    """Norms, softmax and losses of rows, and the gradients for all of them."""
+    """Norms, softmax and losses of rows, with gradients."""
 
     def loss(x: Any, w: Any, b: Any) -> Any:
         y = functional.layer_norm(x * 0.5 + b, w, b)
@@ -677,7 +677,7 @@ def replayed_heads(shape: tuple[int, int], dtype: str, join: str = "") -> tuple[
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_norms_and_losses_of_rows_are_in_passes(dtype: str) -> None:
+def test_passes_compute_norms_and_losses_of_rows(dtype: str) -> None:
     for shape in ((7, 2), (40, 33), (67, 64), (130, 31), (3, 300)):
         expected, _ = replayed_heads(shape, dtype, ", join=false")
         with guarded():
@@ -689,7 +689,7 @@ def test_norms_and_losses_of_rows_are_in_passes(dtype: str) -> None:
 
 @pytest.mark.parametrize("most", [0, 1 << 20])
 def test_indices_out_of_range_name_the_call(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """In a pass by itself, and in a native program."""
+    """In a separate pass, and in a native program."""
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", most)
     picks = {
         "take_along_axis": lambda x, at: bb.take_along_axis(x * 2.0, bb.reshape(at, (-1, 1)), axis=1),
@@ -705,7 +705,7 @@ def test_indices_out_of_range_name_the_call(monkeypatch: pytest.MonkeyPatch, mos
             captured(x, bb.asarray(np.arange(40) + 1, backend="autodiff(capture(numpy))"))
 
 
-def test_the_plan_tells_where_each_call_went() -> None:
+def test_the_plan_lists_every_call() -> None:
     def function(x: Any, bias: Any) -> Any:
         y = bb.tanh(x + bias)
         return y, bb.sum(y, axis=0), bb.sort(y, axis=1)
@@ -730,19 +730,19 @@ def test_the_plan_tells_where_each_call_went() -> None:
     assert "join=false" not in str(captured.plan())
 
 
-#: Faults of a layout: a function, and what of it is written in another way.
+#: Faults of a layout: the method, the source text that is replaced, and its replacement.
 FAULTS = {
     "a tail is left out": ("_lower", "space.rows, width", "space.rows // self._tall * self._tall, width"),
     "a lifetime is too short": ("_lower", "last[x] == i and", "last[x] <= i + 1 and"),
     "a constant is stale": ("_lower", "np.full(length, trace.constants[x]", "np.full(length, 0.3"),
     "values overlap": ("_lower", "room += arrays[extent] + LINE", "room += arrays[extent] // 2"),
     "a stride is wrong": ("_lower", "else self._row(value))", "else self._row(value) and size)"),
-    "the room is too small": ("_lower", "self.room = -(-room // 4096)", "self.room = (room // 8192)"),
+    "the scratch is too small": ("_lower", "self.room = -(-room // 4096)", "self.room = (room // 8192)"),
     "operands are exchanged": ("_lower", "for x in given)]", "for x in given[::-1])]"),
-    "columns as if they were elements": ("_how", "own is Extent.COLUMN or", ""),
-    "sums of columns go on by rows": ("_lower", "SUMS if is_sums", "8 if is_sums"),
+    "columns like elements": ("_how", "own is Extent.COLUMN or", ""),
+    "sums of columns advance by rows": ("_lower", "SUMS if is_sums", "8 if is_sums"),
     "portions overlap": ("_lower", "self._tall, self._portion, size", "self._tall, self._portion // 2, size"),
-    "sums lie over others": ("_lower", "where += [Place(-1, room, 0)", "where += [Place(-1, 0, 0)"),
+    "sums overlap other values": ("_lower", "where += [Place(-1, room, 0)", "where += [Place(-1, 0, 0)"),
     "arrays are in another order": ("_lower", "ARRAYS_ALONG_ROWS[kernel][1]", "0"),
     "a norm has another eps": ("_lower", "np.float64(eps)", "np.float64(eps * 2)"),
     "indices are of another size": ("_lower", "Place(i, 0, INDEX.itemsize)", "Place(i, 0, 4)"),
@@ -752,7 +752,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")  # whose steps are other ones
+    monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")  # machine code has other steps
     plant(monkeypatch, tiles.TilePass, *FAULTS[fault])
 
     def record() -> None:
@@ -767,14 +767,14 @@ def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, fault: str
         record()
 
 
-#: The operations that have no kernel for a dtype.
+#: Operations without a kernel for a dtype.
 UNKNOWN = {(name, "float64") for name in ("tanh", "tanh_slope", "expm1")}
-#: Other values than arrays that operations need.
+#: Options of operations.
 ATTRIBUTES: dict[str, dict[str, Any]] = {"gelu": {"approximate": "tanh"}, "gelu_backward": {"approximate": "none"}}
 
 
 def planned(name: str, extents: tuple[Extent, ...], dtype: str) -> tuple[list[Any], list[Any]]:
-    """An operation between two neighbours in a pass, and by the backend: an array of it, its rows and its columns."""
+    """An operation between two others in a pass, and the backend's result, for operands of these extents."""
     k, rng, shape = BASE, np.random.default_rng(1), (19, 37)
     space = Space(*shape, getattr(bb, dtype))
     shapes = {Extent.FULL: shape, Extent.ROW: (shape[0], 1), Extent.COLUMN: shape[1:], Extent.ONE: ()}
@@ -799,7 +799,7 @@ def planned(name: str, extents: tuple[Extent, ...], dtype: str) -> tuple[list[An
             operand, array = step("neg", extent, [operand], [array])
             if is_logical or (name == "where" and i == 0) or (name == "masked_fill" and i == 1):
                 operand, array = step("less", extent, [operand, 0.25], [array, 0.25])
-        if name == "tanh_slope" and i == 2:  # which is tanh of the operand before
+        if name == "tanh_slope" and i == 2:  # this operand is tanh of the previous one
             operand, array = step("tanh", extent, [values[1][0]], [values[1][1]])
         values.append((operand, array))
     widest = Extent.FULL if any(x in (Extent.FULL, Extent.COLUMN) for x in extents) else Extent.ROW
@@ -816,7 +816,7 @@ def planned(name: str, extents: tuple[Extent, ...], dtype: str) -> tuple[list[An
 
 
 @pytest.mark.parametrize("name", sorted((partition.FUSABLE | partition.OF_ROWS) - {"pow"}))
-def test_each_operation_in_a_pass_is_the_operation(name: str) -> None:
+def test_each_operation_in_a_pass_equals_the_backend_s(name: str) -> None:
     count = len(OPERATIONS[name].operands)
     made_inside = {"where": (0,), "masked_fill": (1,)}.get(name, range(count) if name.startswith("logical") else ())
     tried = 0
@@ -824,7 +824,7 @@ def test_each_operation_in_a_pass_is_the_operation(name: str) -> None:
         inside = [extents[i] in (Extent.FULL, Extent.ROW) for i in made_inside]
         if not all(inside) or not {Extent.FULL, Extent.ROW} & {*extents}:
             continue
-        if name.endswith(("backward", "slope")) and len({*extents}) > 1:  # their operands have one shape
+        if name.endswith(("backward", "slope")) and len({*extents}) > 1:  # their operands have equal shapes
             continue
         if Extent.FULL not in extents and Extent.COLUMN in extents and Extent.ROW not in extents:
             continue

@@ -1,4 +1,4 @@
-"""Matrix products by the kernels, and the threads that NumPy's own keep."""
+"""Matrix products of the kernels, and the threads of NumPy's products."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = needs_kernels
 
 @pytest.fixture(params=USABLE)
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The smallest products go to the kernel of each instruction set, in three threads."""
+    """Use the kernel of each instruction set for products of any size, in three threads."""
     use_level(monkeypatch, request.param)
     monkeypatch.setattr(tuning, "MIN_GEMM_PRODUCTS", {request.param: 1})
     monkeypatch.setattr(tuning, "MIN_TRANSPOSED_GEMM_PRODUCTS", 1)
@@ -38,13 +38,13 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("height", "depth", "width"), SIZES)
 def test_products_of_any_layout(height: int, depth: int, width: int, dtype: str) -> None:
-    """Rows, columns, gaps and turned axes; a page apart, too, where rows are copied."""
+    """Row order, column order, gaps and reversed rows; also rows a page apart, which are copied."""
     for x, y in itertools.product(layouts((height, depth), dtype), layouts((depth, width), dtype)):
         assert product_is_right(x, y)
 
 
 def layouts(shape: tuple[int, int], dtype: str) -> list[Any]:
-    """The same matrix in memory as rows, as columns, with gaps, backwards, and with rows or columns a page apart."""
+    """The same matrix in row order, in column order, with gaps, reversed, and with rows or columns a page apart."""
     x = numbers(*shape, seed=sum(shape)).astype(dtype)
     gaps, pages = np.zeros((shape[0], 2 * shape[1]), dtype), np.zeros((max(shape), 1024), dtype)
     gaps[:, ::2] = x
@@ -66,7 +66,7 @@ def test_stacks(leads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_stacks_in_no_single_step_are_numpys() -> None:
+def test_numpy_multiplies_stacks_without_a_common_stride() -> None:
     y = numbers(4, 3, 20, 35)
     for x in (numbers(4, 5, 9, 20)[:, :3], numbers(1, 3, 9, 20), numbers(4, 1, 9, 20)):
         assert gemm.multiply(x, y) is None
@@ -74,7 +74,7 @@ def test_stacks_in_no_single_step_are_numpys() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_values_that_are_no_numbers_stay_in_their_rows_and_columns() -> None:
+def test_nan_and_infinities_stay_in_their_rows_and_columns() -> None:
     x, y = numbers(20, 40), numbers(40, 50)
     x[3, 7], x[5, 0], y[2, 11] = np.nan, np.inf, -np.inf
     with np.errstate(all="ignore"):
@@ -86,7 +86,7 @@ def test_values_that_are_no_numbers_stay_in_their_rows_and_columns() -> None:
 
 
 @pytest.mark.parametrize("level", USABLE)
-def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_level(monkeypatch, level)
     monkeypatch.setattr(tuning, "MIN_GEMM_PRODUCTS", {level: 1})
     monkeypatch.setattr(tuning, "MIN_TRANSPOSED_GEMM_PRODUCTS", 1)
@@ -104,9 +104,9 @@ def test_bits_do_not_depend_on_threads_and_layouts(level: str, monkeypatch: pyte
         threads.set_num_threads(before)
 
 
-@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy's library computes the products")
-def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
-    """Those of convolutions' weights are sums over parts that the shape decides."""
+@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy computes the products")
+def test_convolutions_and_attention_do_not_depend_on_threads() -> None:
+    """The split into tasks depends only on shapes."""
     options: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     x, weight, grad = numbers(32, 16, 28, 28), numbers(24, 16, 3, 3), numbers(32, 24, 28, 28)
     heads, other = numbers(3, 4, 200, 64), numbers(3, 4, 200, 64, seed=1)
@@ -126,7 +126,7 @@ def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
             np.testing.assert_array_equal(ours.view(np.uint32), first.view(np.uint32))
 
 
-@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy's library computes the products")
+@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy computes the products")
 @pytest.mark.parametrize(
     ("images", "outputs", "size", "stride", "groups"),
     [
@@ -135,10 +135,10 @@ def test_bits_of_convolutions_and_attention_do_not_depend_on_threads() -> None:
         ((33, 1, 30, 30), 3, (5, 5), 1, 1), ((2, 3, 64, 64), 40, (7, 7), 2, 1), ((1, 20, 40, 40), 33, (3, 3), 1, 1),
     ],
 )  # fmt: skip
-def test_bits_of_gradients_of_weights_do_not_depend_on_threads(
+def test_gradients_of_weights_do_not_depend_on_threads(
     images: Any, outputs: int, size: Any, stride: int, groups: int
 ) -> None:
-    """Where there are many images or few, many channels or few, windows of one element, steps, and groups."""
+    """With many and few images and channels, windows of one element, strides, and groups."""
     pads = tuple((n // 2, n // 2) for n in size)
     options = (size, (stride, stride), pads, (1, 1), groups)
     x = numbers(*images)
@@ -157,8 +157,8 @@ def test_bits_of_gradients_of_weights_do_not_depend_on_threads(
 
 
 @pytest.mark.parametrize("level", USABLE)
-def test_the_product_of_other_kernels(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the arguments of ``cblas_sgemm``; what it adds to is read, and what it only writes is not."""
+def test_sgemm_for_other_kernels(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the arguments of ``cblas_sgemm``, and reads the output only if ``beta`` is not 0."""
     use_level(monkeypatch, level)
     kernel: Any = compiled.kernel("sgemm")
     a, b = numbers(20, 30), numbers(30, 40)
@@ -175,7 +175,7 @@ def test_the_product_of_other_kernels(level: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("level", USABLE)
 @pytest.mark.parametrize("inputs", [1, 15, 16, 33, 48, 250])
 def test_few_rows(level: str, inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of a matrix, with gaps between them and without, in any number of threads."""
+    """With and without gaps between rows, in one thread and in three."""
     use_level(monkeypatch, level)
     monkeypatch.setattr(tuning, "MIN_SMALL_M_ELEMENTS", 1)
     for count, gap in itertools.product((1, 2, 3, 4), (0, 5)):
@@ -203,14 +203,14 @@ def test_few_rows(level: str, inputs: int, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("level", USABLE)
 @pytest.mark.parametrize("size", [3, 16, 64, 100])
 def test_attention_of_few_queries(level: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One to four queries of heads that share their keys and values or not, and keys at the end that nobody sees."""
+    """One to five queries; heads with shared or separate keys and values; masked keys at the end."""
     use_level(monkeypatch, level)
     keys, values = numbers(2, 3, 1, 70, size), numbers(2, 3, 1, 70, size, seed=1)
     for heads, queries in ((1, 1), (2, 1), (5, 1), (2, 3), (2, 4), (2, 5)):
         query = numbers(2, 3, heads, queries, size, seed=2) / np.float32(10)
         seen = numbers(2, 1, heads, queries, 70, seed=3) > 0
         seen[..., 40:] = False
-        seen[0, :, 0] = False  # nothing at all
+        seen[0, :, 0] = False  # no key is visible
         added = np.where(seen, numbers(queries, 70, seed=4), -np.inf).astype(np.float32)
         key, value = (np.broadcast_to(x, (2, 3, heads, 70, size)) for x in (keys, values))
         for mask in (None, seen, seen[:1, :, :1], added):
@@ -224,7 +224,7 @@ def test_attention_of_few_queries(level: str, size: int, monkeypatch: pytest.Mon
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_mismatched_shapes_are_rejected() -> None:
     with pytest.raises(ShapeError, match="inner dimensions differ"):
         bb.matmul(bb.zeros((300, 300)), bb.zeros((301, 300)))
     with pytest.raises(ValueError, match="broadcast"):
@@ -237,8 +237,8 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 @pytest.mark.skipif(
     compiled.level() not in tuning.MIN_GEMM_PRODUCTS or not blas.can_be_single(), reason="needs both libraries"
 )
-def test_numpys_products_keep_their_threads() -> None:
-    """While steps with products, convolutions and attention run in this thread, and after an error in one."""
+def test_numpy_s_products_keep_their_threads() -> None:
+    """While this thread computes products, convolutions and attention, and after errors."""
     assert blas._functions is not None
     count = blas._functions[0]
     before, wrong, ended = count(), [], threading.Event()
@@ -276,9 +276,9 @@ def step() -> None:
     loss.backward()
 
 
-@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy's library computes the products")
+@pytest.mark.skipif(compiled.level() not in tuning.MIN_GEMM_PRODUCTS, reason="NumPy computes the products")
 def test_products_after_a_fork_and_an_interrupt() -> None:
-    """A child computes what its parent did, and so does a process whose step Ctrl-C has ended, in two threads."""
+    """With two threads, results are the same in a forked child, and after Ctrl-C has ended a product."""
     found = python("-c", PROGRAM)
     assert (found.returncode, found.stdout.split(), found.stderr) == (0, ["child", "interrupted", "parent"], "")
 

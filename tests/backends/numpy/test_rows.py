@@ -1,4 +1,4 @@
-"""Shortcuts that the NumPy backend takes on large arrays, and what it does where they cannot be taken."""
+"""Fast paths of the NumPy backend for large arrays, and values for which they do not apply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("way_of_computing")
 
 BASE = load_backend("numpy")
 GENERATOR = np.random.default_rng(0)
-#: Elements that fill several blocks in each of two threads, with a rest; and rows that are not copied to be broadcast.
+#: Sizes with several blocks in each of two threads, and a remainder; broadcast rows are not copied.
 ROWS, COLUMNS = 2 * tuning.MIN_WORK_FOR_SECOND_THREAD // 300 + 7, 300
 
 
@@ -25,7 +25,7 @@ def real(*shape: int, dtype: str = "float32") -> Any:
 
 
 def body(name: str, *operands: Any, **attributes: Any) -> Any:
-    """Return the result of the contract's own body on the operands in float64."""
+    """Return the result of the default body on the operands in float64."""
     wide = [o.astype(np.float64) if o.dtype.kind == "f" else o for o in operands]
     return OPERATIONS[name].body(BASE, *wide, **attributes)
 
@@ -50,14 +50,14 @@ def test_reductions(axis: tuple[int, ...], offset: float, dtype: str) -> None:
         np.testing.assert_allclose(BASE.sum(x, axis=axis), wide.sum(axis), rtol=1e-5, atol=1e-2)
 
 
-def test_the_variance_of_what_hardly_varies() -> None:
+def test_variances_small_against_the_mean() -> None:
     x = 1000.0 + real(ROWS, COLUMNS) / 8
     for axis in ((0,), (1,), (0, 1)):
         np.testing.assert_allclose(BASE.var(x, axis=axis), x.astype(np.float64).var(axis), rtol=1e-3)
     assert not BASE.var(np.full((ROWS, COLUMNS), 3.0, np.float32), axis=(1,)).any()
 
 
-def test_sums_of_exponentials_at_the_ends() -> None:
+def test_logsumexp_of_special_values() -> None:
     x = real(ROWS, COLUMNS)
     x[0], x[1, 5], x[2, 5], x[3] = -math.inf, math.inf, math.nan, -1e30
     for transposed in (False, True):
@@ -71,7 +71,7 @@ def test_sums_of_exponentials_at_the_ends() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(70_001, 1), (40_003, 2), (30_011, 5), (521, 130), (1, 70_000), (2, 40_000)])
 def test_narrow_columns(shape: tuple[int, int], dtype: str) -> None:
-    """Also far from 0, and where one of them holds infinities or NaN."""
+    """Also with a large mean, and if one column has infinities or NaN."""
     x = (real(*shape, dtype="float64") + np.array([0.0, 30.0])[np.arange(shape[1]) % 2]).astype(dtype)
     wide, last = x.astype(np.float64), x.copy()
     loose = 1e-5 if dtype == "float32" else 1e-12
@@ -110,7 +110,7 @@ def test_a_small_loss_keeps_its_digits() -> None:
     labels = np.full(ROWS, 7)
     expected = math.log1p(299 * math.exp(-17.0))
     for logits, axis in ((x, 1), (x.T, 0)):
-        # Without kernels the sum of the powers is a float32 number, which a processor's vectors round in their order.
+        # Without kernels the exponentials are summed in float32, in an order that depends on the processor.
         np.testing.assert_allclose(BASE.label_cross_entropy(logits, labels, axis=axis), expected, rtol=3e-2)
         found = BASE.label_cross_entropy(logits.astype(np.float64), labels, axis=axis)
         np.testing.assert_allclose(found, expected, rtol=1e-9 if axis else 1e-8)
@@ -118,7 +118,7 @@ def test_a_small_loss_keeps_its_digits() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_cross_entropy_of_images(dtype: str) -> None:
-    """Taken as they lie, they give what their lines give; a sure pixel loses 0, and not -0."""
+    """The class axis need not be last; the loss of a certain pixel is 0, and not -0."""
     x = real(3, 5, 20, 30, dtype=dtype)
     x[0, 2] = 2000.0
     labels, grad = GENERATOR.integers(0, 5, (3, 20, 30)), real(3, 20, 30, dtype=dtype)
@@ -135,20 +135,20 @@ def test_cross_entropy_of_images(dtype: str) -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_normalizations_of_rows_far_from_zero(offset: float, dtype: str) -> None:
+def test_norms_of_rows_with_a_large_mean(offset: float, dtype: str) -> None:
     grad, scale, bias = real(ROWS, COLUMNS, dtype=dtype), real(COLUMNS, dtype=dtype), real(COLUMNS, dtype=dtype)
     x = (real(ROWS, COLUMNS) + offset).astype(dtype)
     x[3], x[4] = 7.0, 0.0
     got = BASE.layer_norm(x, scale, bias, axis=(1,))
     np.testing.assert_allclose(got, body("layer_norm", x, scale, bias, axis=(1,)), rtol=1e-4, atol=1e-3)
     of_x, of_scale = BASE.layer_norm_backward(grad, x, scale, axis=(1,), eps=1e-5)
-    rest = np.arange(ROWS) > 4  # where nothing varies, the slope is that of a division by almost nothing
+    rest = np.arange(ROWS) > 4  # constant rows divide by almost 0
     expected = body("layer_norm_backward", grad, x, scale, axis=(1,), eps=1e-5)
     np.testing.assert_allclose(of_x[rest], expected[0][rest], rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(of_scale, expected[1], rtol=1e-3, atol=2e-2)
 
 
-def test_the_slope_of_gelu_far_from_zero() -> None:
+def test_the_slope_of_gelu_for_large_values() -> None:
     x = real(ROWS, COLUMNS)
     x[0, :8] = 8.9, -8.9, 9.1, -9.1, 3e38, -3e38, math.inf, -math.inf
     got = BASE.gelu_backward(np.ones_like(x), x, "tanh")
@@ -163,7 +163,7 @@ def test_large_operands_broadcast() -> None:
         np.testing.assert_array_equal(BASE.mul(other, x), x * other)
 
 
-def test_powers_of_long_rows_keep_their_digits() -> None:
+def test_softmax_of_long_rows_keeps_its_digits() -> None:
     x = np.random.default_rng(0).normal(scale=5.0, size=(1, 1_000_000)).astype(np.float32)
     exact = x - np.log(np.exp(x.astype(np.float64)).sum())
     np.testing.assert_allclose(BASE.log_softmax(x, axis=1), exact, atol=6e-6)

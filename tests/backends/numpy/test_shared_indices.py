@@ -1,4 +1,4 @@
-"""Indices that several passes of a recorded step read: each has its own bounds."""
+"""Indices read by several passes of a recorded step: each pass checks its own bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AUTODIFF = "autodiff(capture(numpy))"
 
 
 def both(function: Callable[..., Any], *given: Any) -> tuple[Any, Any]:
-    """What a function of indices, its last argument, gives as it is and replayed; errors as their words."""
+    """Results of a function of indices (the last argument), unrecorded and replayed; errors as text."""
     recorded = bb.capture(function, state=False)
     arrays = [bb.asarray(x, backend=AUTODIFF) for x in given[:-1]]
     zeros = np.zeros_like(given[-1])
@@ -37,7 +37,7 @@ def both(function: Callable[..., Any], *given: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("label", [-1, -40, 39, 40, 90, 99, 100])
 @pytest.mark.parametrize("order", [(40, 100), (100, 40)])
 def test_indices_of_rows_of_several_widths(order: tuple[int, int], label: int) -> None:
-    """Each pass has its own bounds, and negative indices count from the end of its own rows."""
+    """Each pass has its own bounds, and negative indices count from the end of its rows."""
 
     def picks(x: Any, y: Any, at: Any) -> Any:
         at = bb.reshape(at, (-1, 1))

@@ -1,4 +1,4 @@
-"""Sorting on NumPy where there are many elements: the fast ways give the stable order."""
+"""Sorting of many elements on NumPy: the fast methods give the stable order."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_integers(dtype: str, shape: tuple[int, ...], axis: int) -> None:
             check(generator.integers(least, min(least + (1 << 16), limits.max), shape, dtype=dtype), axis)
 
 
-def test_bfloat16_knows_where_nan_stands() -> None:
+def test_bfloat16_nan_sorts_last() -> None:
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     x = np.array([1.0, math.nan, -2.0, 3.0, math.nan]).astype(bfloat16)
     assert K.argsort(x, 0).tolist() == [2, 0, 3, 1, 4]

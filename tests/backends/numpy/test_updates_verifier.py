@@ -1,4 +1,4 @@
-"""The verifier of updates of state: each fault that is planted is refused by name, before anything is written."""
+"""The verifier of state updates: each planted fault is refused, naming the operation, before anything is written."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def train(make: Callable[[], Any], replays: int = 4) -> Any:
 
 
 def crossing(state: Any, x: Any) -> Any:
-    """New parts of a state, each of both old ones."""
+    """A new state of two arrays, each computed from both old ones."""
     a, b = state
     return (bb.tanh(a) * 0.5 + b * x, bb.tanh(b) * 0.5 + a * x), (a * b).sum()
 
 
 def several(state: Any, x: Any) -> Any:
-    """Two results of one formula, the first of which is there before the last use of what it renews."""
+    """Two results of one formula; the first exists before the last use of the array that it replaces."""
     a, b = state
     c = a * 0.5 + x
     return (c, bb.tanh(c) * b + a), x.sum()
@@ -87,8 +87,8 @@ def test_a_planted_fault_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch)
         run()
 
 
-def test_a_view_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of a list's result share memory, of which no reference to one of them tells."""
+def test_a_view_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views of one array share memory, which their reference counts do not show."""
     plant(monkeypatch, NumpyUpdates, "begin", "map(and_, owned, is_unshared(state, held))", "[True] * len(state)")
     state, batch = start(OPTIMIZERS["adam"])
     with bb.use_backend(state[0].head.bias.backend):
@@ -105,8 +105,8 @@ def test_a_view_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
         run()
 
 
-def test_state_that_another_update_reads_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither by the plan nor, where that were wrong, by the references to it; and where both were, it is refused."""
+def test_state_that_another_update_reads_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan prevents it; if that is wrong, reference counts do; if both are wrong, the verifier refuses."""
     cross(crossing)
     plant(monkeypatch, in_place, "split_updates", "mentions[old] == kept[made] == 1", "kept[made] == 1")
     monkeypatch.setattr(compiling, "split_updates", vars(in_place)["split_updates"])
@@ -117,7 +117,7 @@ def test_state_that_another_update_reads_is_not_written_over(monkeypatch: pytest
 
 
 def test_outputs_of_earlier_replays_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards find that state is written over to which an output refers."""
+    """Guards find overwritten state that an output refers to."""
 
     def step(state: Any, ids: Any, labels: Any) -> Any:
         before = state[0].table.weight.detach()
@@ -137,7 +137,7 @@ def test_outputs_of_earlier_replays_are_compared(monkeypatch: pytest.MonkeyPatch
         run()
 
 
-def test_the_verifier_is_used_and_writes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verifier_runs_and_does_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
     original = VerifiedUpdates.run
 
@@ -155,7 +155,7 @@ def test_the_verifier_is_used_and_writes_the_same(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "groups"])
-def test_parameters_without_elements_are_no_fault(name: str) -> None:
+def test_parameters_without_elements_pass_the_verifier(name: str) -> None:
     def step(state: Any, x: bb.Tensor) -> Any:
         weights, optimizer = state
         loss = bb.sum(x @ weights["w"]) + bb.sum(weights["empty"])
@@ -170,8 +170,8 @@ def test_parameters_without_elements_are_no_fault(name: str) -> None:
     assert state[0]["empty"].shape == (3, 0)
 
 
-def test_threads_that_replay_one_program_write_over_nothing_that_another_uses() -> None:
-    """Each with a state of its own: its steps are those of a thread alone, or an error."""
+def test_threads_replay_one_program_with_separate_states() -> None:
+    """Steps give finite losses, or an error; nothing that another thread uses is overwritten."""
     make = OPTIMIZERS["momentum"]
     captured = bb.capture(plain_step, on_fallback="error")
     states, batch = [start(make)[0] for _ in range(4)], start(make)[1]

@@ -1,4 +1,4 @@
-"""The verifier of native programs: each fault planted in the planner is refused, by name of the recorded call."""
+"""The verifier of native programs: each fault planted in the planner is refused, naming the recorded call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = needs_kernels
 
 
 def plant_plan(patch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str) -> None:
-    """Plant a fault, also where the function makes the plans of operations."""
+    """Plant a fault in a function, also where it is registered as the planner of operations."""
     function = vars(owner)[name]
     planted = plant(patch, owner, name, old, new)
     for operation, planner in program_compiler.PLANNERS.items():
@@ -33,7 +33,7 @@ def plant_plan(patch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: 
 
 
 def record(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
-    """Record a function of arrays of these shapes, and return the results of a replay beside those of a call."""
+    """Record a function of arrays of these shapes; return the results of the unrecorded and of the recorded call."""
     k = "autodiff(capture(numpy))"
     rng = np.random.default_rng(0)
     given = [bb.asarray(rng.normal(size=shape).astype(np.float32), backend=k) for shape in shapes]
@@ -145,7 +145,7 @@ def weights(x: Any, w: Any) -> Any:
 V, M, S = (7,), (3, 3), (4, 5)
 CELL = (2, 12), (2, 3), (12, 3)
 FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int, ...], ...], str]] = {
-    "a prefix as the home of its whole":
+    "a prefix whose memory is taken for the whole":
         (rearrangements, "concatenation_plan", "memory.size == size", "memory.size - size < 64", prefixes, (V,),
          "mul|add|concat"),
     "a result as small as its prefix":
@@ -153,9 +153,9 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
          prefix, (V,), "sub"),
     "a lifetime one step short":
         (Layout, "hold", "len(self.steps) - 1", "len(self.steps) - 2", chain, (V,), "sub|add|mul"),
-    "a value that ends when it begins":
+    "a lifetime of one step":
         (Layout, "_arena", "end[memory.last]", "end[memory.first]", chain, (V,), "mul"),
-    "no hold after a second operand that is transposed":
+    "no longer lifetime for a transposed second operand":
         (formulas, "append_pass", "layout.hold([*targets, *sources])", "pass", turned, (M,), "add"),
     "an aliased result":
         (NativeProgram, "__init__", "self._parts[mine[0]] = number", "self._parts[mine[0]] = 0", two, (V,),
@@ -171,23 +171,23 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
     "a whole that begins after its parts":
         (rearrangements, "concatenation_plan", "whole.first = min(whole.first, memory.first)", "pass", between, (V,),
          "concat|mul|tanh"),
-    "an operand written over":
+    "an operand that is overwritten":
         (formulas, "formula_plan", "[layout.new(v) for v in results], sources",
          "[(layout.new(v), sources[0])[1] for v in results], sources", chain, (V,),
          "exp"),
     "a part in another part's place":
         (rearrangements, "concatenation_plan", "memory.offset = whole, at", "memory.offset = whole, 0", stack, (V,),
          "stack"),
-    "a column that goes on from row to row":
+    "a column with the stride of an array":
         (formulas, "pass_of", "(count if whole else 1) * size if moves else 0", "count * size", column,
          ((3000, 20), (3000, 1)), "mul"),
     "a constant too small":
         (multiplications, "cell_backward_plan", "np.zeros(state, dtype)", "np.zeros((1, 1), dtype)", lstm, CELL,
          "lstm_backward"),
-    "a matrix of other sides":
+    "rows and columns exchanged":
         (rearrangements, "permutation_plan", "x, count, rows, columns", "x, count, columns, rows",
          oblong, (S,), "mul"),
-    "a slice one further":
+    "a slice that starts one further":
         (rearrangements, "slice_plan", "start += first * inner", "start += (first + 1) * inner", columns, (S,),
          "slice"),
     "a step left out":
@@ -196,16 +196,16 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
         (multiplications, "linear_plan", "places[2], m, width", "places[2], m + 1, width", linear, (M, M), "linear"),
     "an arena too small":
         (Layout, "_arena", "aligned(size)", "aligned(size - 64)", chain, (V,), "mul|add|sub|exp|tanh"),
-    "a part of a result at its start":
+    "a part of a result without its offset":
         (Layout, "words", "before + memory.address, offset)", "before + memory.address, 0)", stack, (V,), "mul|stack"),
     "a result in the place of an operand":
         (Layout, "words", "before = self._given if memory.kind is Kind.RESULT else 0", "before = 0", chain, (V,),
          "sub"),
-    "repeated rows over one another":
+    "repeated rows that overlap":
         (Layout, "repeated", "size, size, 0)", "size, 0, 0)", rows, (S,), "mul"),
-    "a view from the start":
+    "a view without its offset":
         (rearrangements, "_strided", "offset + start * size)", "offset)", inner, (S,), "sub"),
-    "a diagonal down a column":
+    "a diagonal with the stride of a column":
         (rearrangements, "diagonal_plan", "(length, width + 1)", "(length, width)", diagonals, (M,), "diagonal"),
     "one matrix of a stack for all":
         (multiplications, "product_plan", "dtype.itemsize * i * size", "0 * i * size", products, ((2, 3, 3), (2, 3, 3)),
@@ -216,7 +216,7 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
         (multiplications, "cell_plan",
          "        gemm.append(layout, product, hidden, matrix, (rows, wide, size), (False, True))\n", "", lstm, CELL,
          "lstm_cell"),
-    "a gradient of a weight from its rows":
+    "a gradient of a weight without the transposition":
         (multiplications, "weight_gradient_plan", "(n, k, m), (True, False)", "(n, k, m), (False, False)", weights,
          ((3, 3), (3, 3)), "linear_weight_backward"),
     "a row of a bias left out":
@@ -231,7 +231,7 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
 
 
 def _forget() -> None:
-    """Forget what planning remembers from program to program."""
+    """Clear caches that planning shares between programs."""
     vars(formulas)["pass_of"].cache_clear()
     fused._program.cache_clear()
 
@@ -255,8 +255,8 @@ def test_a_planted_fault_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("rows", [slice(0, 4), slice(1, 3), slice(2, None)])
-def test_constants_may_be_parts_of_one_array(rows: slice) -> None:
-    """A shorter part that begins where the array or another part does takes nothing away from it."""
+def test_constants_may_be_views_of_one_array(rows: slice) -> None:
+    """A shorter view that starts where the array or another view does must not shorten it."""
     c = bb.asarray(np.random.default_rng(1).normal(size=(5, 8)).astype(np.float32), backend="autodiff(capture(numpy))")
 
     def function(x: Any) -> Any:
@@ -269,8 +269,8 @@ def test_constants_may_be_parts_of_one_array(rows: slice) -> None:
         np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=2e-5, atol=1e-6)
 
 
-def test_values_may_lie_in_one_place_one_after_the_other() -> None:
-    """A matrix is turned twice, each through memory that the one before it has left."""
+def test_values_may_reuse_memory() -> None:
+    """Each matrix is transposed twice, through memory that the previous one has released."""
 
     def twice(*given: Any) -> Any:
         return bb.tanh(bb.concat([bb.exp(x * 2.0).T.T for x in given]))
@@ -279,7 +279,7 @@ def test_values_may_lie_in_one_place_one_after_the_other() -> None:
     np.testing.assert_allclose(first.numpy(), replayed.numpy(), rtol=1e-6)
 
 
-def test_a_pass_may_lie_where_its_operand_was_turned_twice() -> None:
+def test_a_pass_may_overwrite_an_operand_transposed_twice() -> None:
     def function(x: Any, y: Any, z: Any, w: Any) -> Any:
         turned = bb.permute_dims(bb.permute_dims(x @ y, (1, 0)), (1, 0))
         return [bb.exp(turned * 0.1 + bb.cos(z)) * 0.124 @ w]
@@ -288,8 +288,8 @@ def test_a_pass_may_lie_where_its_operand_was_turned_twice() -> None:
     np.testing.assert_allclose(first[0].numpy(), again[0].numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_all_kernels_that_lists_call_are_known() -> None:
-    """The sources of the planner name no kernel whose effects the verifier does not know, and no other kind of move."""
+def test_the_verifier_s_tables_match_kernels_and_planners() -> None:
+    """Every kernel in ``EFFECTS`` exists for both dtypes, and ``MOVES`` are the rearrangements with a planner."""
     for name in effects.EFFECTS:
         assert compiled.kernel(name) is not None
         assert compiled.kernel(f"{name}_double") is not None
@@ -297,8 +297,8 @@ def test_all_kernels_that_lists_call_are_known() -> None:
     assert moves == effects.MOVES.keys()
 
 
-def test_a_refused_list_is_a_step_that_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a warning that says why, as for any other step."""
+def test_a_step_with_a_refused_native_program_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning gives the reason, as for any other step that is not recorded."""
     owner, name, old, new, function, _, _ = FAULTS["a lifetime one step short"]
     captured = bb.capture(function, state=False)
     x = bb.asarray([1.0, 2.0, 3.0], backend="capture(numpy)")

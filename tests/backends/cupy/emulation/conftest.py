@@ -16,7 +16,7 @@ from tests.backends.cupy.stand_in import compiled
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--ptx", type=int, metavar="ARCHITECTURE", help="execute the kernels' PTX, for one such as 90")
+    parser.addoption("--ptx", type=int, metavar="ARCHITECTURE", help="execute the kernels' PTX, for example for 90")
 
 
 @pytest.fixture(scope="session")

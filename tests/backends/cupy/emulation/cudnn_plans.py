@@ -1,6 +1,6 @@
-"""A program: plans by the real cuDNN for an H200 that is not there. Takes pickled kinds, prints what became of each.
+"""A program that plans calls with the real cuDNN for an H200, without one. Reads pickled kinds, prints their plans.
 
-The description of the device is typed from NVIDIA's public figures, in the form in which cuDNN writes one down.
+The device's description has NVIDIA's public figures in cuDNN's JSON format.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ H200 = {
 
 
 def cublaslt() -> list[Path]:
-    """The library that cuDNN calls, and without which it ends the process."""
+    """The paths of cuBLASLt, without which cuDNN aborts the process."""
     spec = importlib.util.find_spec("nvidia")
     folders = spec.submodule_search_locations or () if spec is not None else ()
     return sorted(path for folder in folders for path in Path(folder).glob("*/lib/libcublasLt.so.1*"))
 
 
 def missing() -> str | None:
-    """Why there can be no plans here; None where there can."""
+    """Why cuDNN cannot plan; None if it can."""
     if importlib.util.find_spec("cudnn") is None:
         return "the frontend of cuDNN is not installed"
     if not cublaslt():
@@ -42,13 +42,13 @@ def missing() -> str | None:
 
 
 def _workspace(cudnn: Any, kind: Any) -> Any:
-    """The bytes that a plan needs, or why there is none."""
+    """The bytes of a plan's workspace, or why there is no plan."""
     plan = cudnn.Plan(kind)
     return cudnn.REFUSED.get(kind, plan.workspace)
 
 
 def main() -> dict[str, Any]:
-    """Result for each kind of call: the bytes of its workspace, or the reason why there is no plan."""
+    """For each kind of call, the bytes of its workspace or why there is no plan, and the error of its graph, if any."""
     if importlib.util.find_spec("cupy") is None:
         sys.path.append(str(STAND_IN))
     if reason := missing():

@@ -1,4 +1,4 @@
-"""A runner that runs the CUDA sources on the processor, compiled by g++ behind ``emulation.h``."""
+"""A runner for the CUDA sources on the CPU, compiled by g++ with ``emulation.h``."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from backburn_cupy.kernels.sources import C_TYPES, FAMILIES, source
 
 HEADER = Path(__file__).with_name("emulation.h")
 
-#: Fortified, a jump from one stack to another would be an error.
+#: With _FORTIFY_SOURCE, a jump from one stack to another would be an error.
 OPTIONS = (
     *("-std=c++20", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-U_FORTIFY_SOURCE"),
-    *("--param", "ggc-min-expand=1000", "--param", "ggc-min-heapsize=1000000"),  # no search for what is not needed
+    *("--param", "ggc-min-expand=1000", "--param", "ggc-min-heapsize=1000000"),  # less garbage collection in g++
 )
 
 #: Bytes before and after each array that no kernel may touch.
@@ -54,14 +54,14 @@ extern "C" const char* emulated_run(
 
 
 def missing() -> str | None:
-    """Why nothing can be emulated here; None where it can."""
+    """Why kernels cannot be emulated; None if they can."""
     return None if shutil.which("g++") else "g++ is not installed"
 
 
 def program(dtype: str, families: tuple[str, ...] = FAMILIES, kernels: str = "") -> str:
     """The kernels for one dtype as one C++ source, with a function that calls them by name.
 
-    Those whose names match the pattern ``kernels``, if there is one: fewer compile faster.
+    ``kernels`` is a pattern for their names: fewer kernels compile faster.
     """
     rows = [_row(name) for family in families for name in instances(family, C_TYPES[dtype]) if re.match(kernels, name)]
     return source(*families) + ENTRY % "\n".join(rows)
@@ -69,10 +69,10 @@ def program(dtype: str, families: tuple[str, ...] = FAMILIES, kernels: str = "")
 
 @functools.cache
 def of_formula(family: str, c_type: str, code: str, folder: Path) -> ctypes.CDLL:
-    """The kernel of a formula, compiled together with those of all others that backburn has, or alone."""
+    """The kernel of a formula: built-in formulas are compiled together, others alone."""
     known = formulas.families(next(d for d, c in C_TYPES.items() if c == c_type))
     together, text = (known, source(*known)) if family in known else ((family,), code)
-    # To optimize so many would take longer than to run them.
+    # Optimizing so many would take longer than running them.
     return build(text + ENTRY % "\n".join(_row(f"{other}<{c_type}>") for other in together), folder, "-Og")
 
 
@@ -91,12 +91,12 @@ def _compile(code: Path, to: Path, *options: str) -> None:
     done = subprocess.run(["g++", *OPTIONS, *options, str(code), "-o", str(made)], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"g++ does not compile {code}:\n{done.stderr[:4000]}")
-    made.rename(to)  # at once, as other processes may look for it
+    made.rename(to)  # atomically, because other processes may look for it
 
 
 @functools.cache
 def _header(folder: Path) -> Path:
-    """The emulation, compiled beforehand: most of a small kernel's compilation would be this."""
+    """The emulation header, precompiled because it takes most of a small kernel's compilation."""
     text = HEADER.read_text("utf-8")
     header = compiled.written(folder / f"emulation-{hashlib.sha256(text.encode()).hexdigest()[:16]}.h", text)
     if not (beforehand := header.with_suffix(".h.gch")).exists():
@@ -105,7 +105,7 @@ def _header(folder: Path) -> Path:
 
 
 def build(text: str, folder: Path, *options: str) -> ctypes.CDLL:
-    """Compile a source into a library, unless ``folder`` has it from before, and load it."""
+    """Compile a source to a library, unless ``folder`` has it already, and load it."""
     name = hashlib.sha256("\n".join([text, HEADER.read_text("utf-8"), *OPTIONS, *options]).encode()).hexdigest()[:16]
     code, library = folder / f"{name}.cpp", folder / f"{name}.so"
     if not library.exists():
@@ -117,7 +117,7 @@ def build(text: str, folder: Path, *options: str) -> ctypes.CDLL:
 
 
 class Arrays:
-    """The class of NumPy's arrays for ``isinstance``; a call makes a new array by ``make``."""
+    """NumPy's array class for ``isinstance``; a call creates an array with ``make``."""
 
     def __init__(self, make: Callable[[Any, Any], Any]) -> None:
         self._make = make
@@ -130,7 +130,7 @@ class Arrays:
 
 
 class Guarded:
-    """NumPy, except that new arrays lie between bytes that must not change, and are full of garbage."""
+    """NumPy, except that new arrays hold garbage and lie between guard bytes."""
 
     def __init__(self) -> None:
         self.given: list[tuple[Any, int, int]] = []
@@ -157,12 +157,12 @@ class Guarded:
 
 
 class EmulatedRunner:
-    """Kernels on the processor, in a given order of threads."""
+    """Kernels on the CPU, in a given order of threads."""
 
     def __init__(self, libraries: dict[str, ctypes.CDLL], order: int = 0, processors: int = 2) -> None:
         self.xp, self.libraries, self.order, self.processors = Guarded(), libraries, order, processors
         self.capability, self.fault = 80, np.zeros(3, np.int64)
-        self.numbers: dict[int, Any] = {}  # what stands on the device, by place
+        self.numbers: dict[int, Any] = {}  # device numbers, by index
         self.large_parameters, self.deterministic = False, False
         self.recorded: Any = None
         self.launched: list[str] = []
@@ -184,7 +184,7 @@ class EmulatedRunner:
 
     def run(self, family: str, kernel: str, grid: int, block: int | tuple[int, int], *arguments: Any) -> None:
         c_type = kernel.partition("<")[2].rstrip(">").split(",")[0]
-        # A kernel that is not a template is in the library of every dtype.
+        # Kernels that are not templates are in the library of every dtype.
         library = self.libraries[next((d for d, c in C_TYPES.items() if c == c_type), next(iter(self.libraries)))]
         if family.startswith("formula"):
             library = of_formula(family, c_type, source(family), compiled.folder())
@@ -201,16 +201,16 @@ class EmulatedRunner:
 
 
 def _cell(argument: Any) -> Any:
-    """An argument in the bytes that a kernel gets."""
+    """An argument as the bytes that a kernel receives."""
     if argument is None:
         return ctypes.c_void_p(0)
     if isinstance(argument, np.ndarray):
         if argument.dtype.char == "V":  # a structure, by value
             return (ctypes.c_char * argument.nbytes).from_buffer_copy(argument.tobytes())
-        assert argument.flags.c_contiguous, "a kernel got an array whose elements do not lie in a row"
+        assert argument.flags.c_contiguous, "a kernel got an array that is not contiguous"
         return ctypes.c_void_p(argument.ctypes.data)
     if isinstance(argument, np.uint64):
         return ctypes.c_uint64(int(argument))
-    # CuPy passes a truth value in one byte, and knows no subclass of a number.
+    # CuPy passes a bool in one byte, and rejects subclasses of numbers.
     assert type(argument) in (int, float), f"a kernel got a {type(argument).__name__}"
     return ctypes.c_double(argument) if isinstance(argument, float) else ctypes.c_int64(argument)

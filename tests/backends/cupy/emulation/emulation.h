@@ -1,9 +1,9 @@
-// CUDA C++ on the processor, as far as our kernels use it: every thread of a block is a fiber, the blocks run one after
-// the other. Included before a kernel's source (g++ -std=c++20 -include emulation.h).
+// The part of CUDA C++ that our kernels use, on the CPU: every thread of a block is a fiber, and blocks run
+// sequentially. Included before a kernel's source (g++ -std=c++20 -include emulation.h).
 //
-// Undefined behaviour of a GPU is an error here: a barrier that some threads do not reach, a shuffle among threads of
-// which some have gone, a wide access that is not aligned. `order` is the order in which threads are run between
-// barriers: results that depend on it are races.
+// Undefined behaviour of a GPU is an error here: a barrier that some threads do not reach, a shuffle in which some
+// threads are missing, an unaligned wide access. `order` is the order in which threads run between barriers: results
+// that depend on it are races.
 #pragma once
 #define BACKBURN_EMULATED
 #include <setjmp.h>
@@ -58,9 +58,9 @@ inline void (*body)(const void*);  // the kernel, called with its arguments
 inline const void* arguments;
 inline std::string error;
 inline int order = 0;
-inline uint64_t slots[2][1024];  // what the lanes of a shuffle give, in turns so that a fast one overwrites nothing
+inline uint64_t slots[2][1024];  // values of a shuffle's lanes; alternating, so that a fast lane overwrites nothing
 
-// From the scheduler into a fiber, and back. Jumps make no system call, other than swapcontext.
+// From the scheduler into a fiber, and back. Jumps make no system call, unlike swapcontext.
 [[gnu::noinline]] inline void enter(Fiber& fiber) {
   if (!_setjmp(scheduler)) _longjmp(fiber.place, 1);
 }
@@ -88,7 +88,7 @@ inline void live() {
   }
 }
 
-// Give a fiber its stack, and let it come to where it waits for its first block.
+// Allocate a fiber's stack, and run it until it waits for its first block.
 [[gnu::noinline]] inline void begin(Fiber& fiber) {
   ucontext_t context;
   getcontext(&context);
@@ -98,7 +98,7 @@ inline void live() {
   if (!_setjmp(scheduler)) setcontext(&context);
 }
 
-// Let go those of a warp that wait for one another and are complete. Whether there were any.
+// Release threads of a warp whose whole mask waits at a warp barrier. Returns whether any were released.
 inline bool release_warp(unsigned first, unsigned end) {
   bool any = false;
   for (unsigned i = first; i < end; ++i) {
@@ -120,7 +120,7 @@ inline void scatter(std::vector<unsigned>& numbers) {
     for (unsigned i = numbers.size(); i > 1; --i) std::swap(numbers[i - 1], numbers[(i * 2654435761u + order) % i]);
 }
 
-// Each warp runs until all of it waits at a barrier of the block, so that warps are as far apart as they can be.
+// Each warp runs until all of it waits at a block barrier, so that warps are as far apart as possible.
 inline void run_block() {
   if (fibers.size() < count) fibers.resize(count);
   for (current = 0; current < count; ++current) {
@@ -165,7 +165,7 @@ inline void run(Size grid, Size block, void (*kernel)(const void*), const void* 
       for (unsigned x = 0; x < grid.x && error.empty(); ++x) blockIdx = {x, y, z}, run_block();
   if (error.empty()) return;
   for (Fiber& fiber : fibers) delete[] fiber.stack;
-  fibers.clear();  // they are in the midst of the kernel
+  fibers.clear();  // they are suspended inside the kernel
 }
 
 // A kernel called with the addresses of its arguments, as the driver does.
@@ -179,7 +179,7 @@ template <class... P> void call(void (*kernel)(P...), Size grid, Size block, voi
 
 }  // namespace emulation
 
-// ---- what threads do together ----
+// ---- cooperation of threads ----
 
 inline void __syncthreads() { emulation::wait(emulation::AT_BLOCK, 0); }
 inline void __syncwarp(unsigned mask = ~0u) { emulation::wait(emulation::AT_WARP, mask); }
@@ -238,7 +238,7 @@ inline uint16_t to_half(float x) {
   float magnitude = std::fabs(x);
   if (magnitude >= 65520.0f) return sign | 0x7c00;
   int exponent = magnitude < 0x1p-14f ? -14 : std::ilogb(magnitude);
-  // In units of the last place; the default rounding is half to even. A carry runs on into the exponent.
+  // In units of the last place, rounded to nearest even. A carry propagates to the exponent.
   uint16_t units = uint16_t(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
   return sign | (units + (magnitude < 0x1p-14f ? 0 : (exponent + 14) << 10));
 }
@@ -258,12 +258,12 @@ inline float widen(bfloat16 x) { return std::bit_cast<float>(uint32_t(x.bits) <<
 inline void narrow(float x, float16& y) { y.bits = emulation::to_half(x); }
 inline void narrow(float x, bfloat16& y) { y.bits = emulation::to_bfloat(x); }
 
-// ---- tensor cores, and what feeds them: see tensor_cores.cuh ----
+// ---- tensor cores and their loads: see tensor_cores.cuh ----
 
 namespace emulation {
 
 struct Given { unsigned a[4], b[2]; const char* row; };
-inline Given given[2][1024];  // by the lanes of a warp that multiply or load, in turns, like `slots`
+inline Given given[2][1024];  // from the lanes of a warp that multiply or load; alternating, like `slots`
 
 // Values given by all lanes of this warp, once all have given them.
 inline const Given* exchanged(const Given& mine) {
@@ -277,8 +277,8 @@ template <class T> float half_of(unsigned pair, int which) {
   return widen(T{static_cast<unsigned short>(pair >> 16 * which)});
 }
 
-// A copy to shared memory that is under way. A GPU may make it at any time until it is awaited: where `order` is even it
-// is made at once, else as late as that.
+// A pending copy to shared memory. A GPU may perform it at any time until it is awaited: if `order` is even, it is
+// performed immediately, otherwise when awaited.
 struct Copy {
   void* to;
   const void* from;

@@ -1,4 +1,4 @@
-"""A runner that executes the kernels' PTX, as NVRTC makes it, on the processor: see ``ptx/run.cpp``."""
+"""A runner that executes the kernels' PTX, as compiled by NVRTC, on the CPU: see ``ptx/run.cpp``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPILER = ("g++", "-std=c++20", "-O2", "-march=native", "-fPIC", "-shared", "-f
 
 
 def missing() -> str | None:
-    """Why nothing can be executed here; None where it can."""
+    """Why PTX cannot be executed; None if it can."""
     return nvrtc.missing() or emulated.missing()
 
 
@@ -33,13 +33,13 @@ def _name(*texts: str) -> str:
 
 @cache
 def executor(folder: Path) -> ctypes.CDLL:
-    """The library made of ``ptx/``, kept in ``folder``."""
+    """The library compiled from ``ptx/``, kept in ``folder``."""
     library = folder / f"{_name(*(s.read_text('utf-8') for s in SOURCES), *COMPILER)}.so"
     if not library.exists():
         made = library.with_suffix(f".{os.getpid()}")
         command = [*COMPILER, *(str(s) for s in SOURCES if s.suffix == ".cpp"), "-o", str(made)]
         subprocess.run(command, check=True)
-        made.rename(library)  # at once, as other processes may look for it
+        made.rename(library)  # atomically, because other processes may look for it
     loaded = ctypes.CDLL(str(library))
     loaded.ptx_read.restype = ctypes.c_void_p
     loaded.ptx_run.restype = ctypes.c_char_p
@@ -47,7 +47,7 @@ def executor(folder: Path) -> ctypes.CDLL:
 
 
 class Memory(ctypes.Structure):
-    """Memory that a kernel may access: address, size, size of an element, whether each byte was written (or null)."""
+    """Memory that a kernel may access: address, size, element size, and flags of written bytes (or null)."""
 
     _fields_ = (
         ("start", ctypes.c_uint64), ("size", ctypes.c_uint64), ("item", ctypes.c_uint64), ("known", ctypes.c_void_p),
@@ -55,7 +55,7 @@ class Memory(ctypes.Structure):
 
 
 class Kernel:
-    """A kernel of a source, as PTX for an architecture such as 90; NVRTC's result is kept in ``folder``."""
+    """A kernel of a source, as PTX for an architecture such as 90; the PTX is kept in ``folder``."""
 
     def __init__(self, folder: Path, text: str, name: str, architecture: int) -> None:
         options = (*OPTIONS, *CUPYS, f"-arch=compute_{architecture}", "-lineinfo")
@@ -72,7 +72,7 @@ class Kernel:
             raise RuntimeError(f"{name}: {error.value.decode()}")
 
     def run(self, grid: int, block: tuple[int, int], order: int, arguments: list[Any], memory: list[Memory]) -> str:
-        """Execute it; returns what is wrong, or nothing."""
+        """Execute the kernel; returns an error, or an empty string."""
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
         table = (Memory * len(memory))(*memory)
         launch = (self._module, self._symbol, grid, *block, order)
@@ -81,7 +81,7 @@ class Kernel:
 
 
 class Fresh(Guarded):
-    """Remembers which bytes of its new arrays kernels have written."""
+    """Records which bytes of its new arrays kernels have written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Fresh(Guarded):
 
 
 def memory_of(arrays: list[Any], fresh: list[tuple[Any, Any]]) -> list[Memory]:
-    """The memory of arrays, which may lie in any way, and overlap."""
+    """The memory of arrays, which may have any strides, and overlap."""
     known = {(x.ctypes.data, x.nbytes): bytes_.ctypes.data for x, bytes_ in fresh}
     found: list[Memory] = []
     for start, end, item in sorted((*np.lib.array_utils.byte_bounds(x), x.itemsize) for x in arrays if x.size):
@@ -116,7 +116,7 @@ class ExecutedRunner(EmulatedRunner):
         super().__init__({}, order, processors)
         self.xp: Fresh = Fresh()
         self._folder, self._kernels, self._architecture, self._change = folder, kernels, architecture, (right, wrong)
-        self._addressed: list[Any] = []  # arrays whose addresses a kernel may be given
+        self._addressed: list[Any] = []  # arrays whose addresses may be passed to a kernel
 
     def address(self, x: Any) -> int:
         self._addressed.append(x)

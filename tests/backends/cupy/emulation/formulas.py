@@ -1,4 +1,4 @@
-"""The formulas that backburn has itself: those of operations and of gradient rules."""
+"""The built-in formulas: those of operations, gradient rules and optimizers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backburn.programs.lowering import is_formula, method_of
 from backburn_cupy.kernels.attach import LAUNCHERS
 from backburn_cupy.kernels.fused import EXPRESSIONS, formula_kernels
 
-#: The operands that are not numbers, of operations that take numbers for others, or for none.
+#: Operands that are always arrays, of operations with several operands.
 ARRAYS = {
     "sigmoid_slope": ("grad", "x"),
     "tanh_slope": ("grad", "x", "y"),
@@ -27,10 +27,10 @@ ARRAYS = {
     "binary_cross_entropy_with_logits": ("x", "targets", "positive"),
 }
 
-#: Values of options, where these are more than the default.
+#: Values of options that are tried instead of the default.
 OPTIONS: dict[str, tuple[Any, ...]] = {"n": (1, 2, 3), "beta": (1.0, 0.5)}
 
-#: Operations for which the backend has functions of its own, by CuPy or CUDA.
+#: Operations that the backend implements with CuPy or CUDA functions.
 BY_CUPY = frozenset(
     (
         *("copysign", "erfcx", "erfinv", "floor_divide", "fmod", "i0", "i1", "log10", "logaddexp", "ndtr", "ndtri"),
@@ -44,10 +44,10 @@ FORMULAS = (
     *(name for name in OPERATIONS if is_formula(name) and name not in {*EXPRESSIONS, *LAUNCHERS, *BY_CUPY}),
 )
 
-#: Operations that are formulas where arrays are large.
+#: Operations that are formulas for large arrays.
 LARGE = ("add", "mul", "div", "maximum", "neg", "exp", "log")
 
-#: Steps of optimizers: how many tensors they take, their options, and how many numbers.
+#: Optimizer steps: the number of tensors, the options, and the number of numbers that they take.
 STEPS: tuple[tuple[Callable[..., Any], int, tuple[Any, ...], int], ...] = (
     (optim.Adadelta._formula, 4, (0.9, 1e-3, 0.0), 1),
     (optim.Adagrad._formula, 3, (1e-3, 0.0), 1),
@@ -63,7 +63,7 @@ STEPS: tuple[tuple[Callable[..., Any], int, tuple[Any, ...], int], ...] = (
 
 
 def formulas() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
-    """The operation, the formula, and the kinds of its operands: arrays of one shape, or numbers beside them."""
+    """The operation, the formula, and the kinds of its operands: arrays of one shape, or numbers."""
     for name in (*FORMULAS, *LARGE):
         for kinds in _kinds(name, tuple(OPERATIONS[name].parameters)):
             yield name, method_of(name), kinds
@@ -101,7 +101,7 @@ def _option(value: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def families(dtype: str) -> tuple[str, ...]:
-    """The kernels of all the formulas for a dtype."""
+    """The kernel families of all formulas for a dtype."""
     host = np.dtype(host_dtype(dtype))
     found = (formula_kernels(formula, kinds, host) for _, formula, kinds in formulas())
     return tuple(dict.fromkeys(kernel.family for kernels in found if kernels for kernel in kernels.per_result))

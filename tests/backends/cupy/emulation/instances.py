@@ -1,16 +1,16 @@
-"""Every kernel instance that a launcher may request, to compile and run."""
+"""Every kernel instance that a launcher may request."""
 
 from __future__ import annotations
 
 from backburn_cupy.kernels.attention import SIZES
 from backburn_cupy.kernels.geometry import ROW_VARIANTS, SUM_VARIANTS, TABLES
 
-# The template parameters after the dtype, by family and kernel; none for a kernel that is not a template.
+# The template parameters after the dtype, by family and kernel; empty for kernels that are not templates.
 _ROWS, _SUMS = (tuple(f"{lanes}, {items}" for lanes, items in v) for v in (ROW_VARIANTS, SUM_VARIANTS))
 _NORMS, _NORM_SUMS = (tuple(f"{v}, {centred}" for v in vs for centred in ("true", "false")) for vs in (_ROWS, _SUMS))
 _ALONE = ("",)
 _FEW = ("true", "false")
-# The state of 16-bit parameters, the first of these, may be float32.
+# State has the dtype of the parameters, or is float32.
 _TABLES = tuple(f"{state}, {size}" for state in ("{}", "float") for size in TABLES)
 _HEADS = tuple(f"{size}, {masked}" for size in SIZES for masked in ("true", "false"))
 _NO_DTYPE: tuple[str, ...] = ()
@@ -55,12 +55,12 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     "attention": dict.fromkeys(("attend", "attend_backward_queries", "attend_backward_keys"), _HEADS),
 }
 
-#: The families that have kernels for 16-bit floats only.
+#: Families with kernels only for 16-bit floats.
 NARROW = ("attention",)
 
 
 def instances(family: str, c_type: str) -> list[str]:
-    """The instances of a family's kernels for elements of ``c_type``."""
+    """The instances of a family's kernels for elements of type ``c_type``."""
     if family in NARROW and c_type in ("float", "double"):
         return []
     found = [

@@ -1,4 +1,4 @@
-"""NVRTC through ctypes: compiling CUDA C++ for a named architecture on a machine without a GPU."""
+"""NVRTC through ctypes: compiles CUDA C++ for an architecture without a GPU."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-#: Options that CuPy adds by itself.
+#: Options that CuPy adds.
 CUPYS = ("-ftz=true", "--device-as-default-execution-space")
 
 
 def candidates() -> Iterator[str]:
-    """Where the library may be: in the wheels of CUDA 13 and 12, or in the system."""
+    """Possible paths of the library: in the wheels of CUDA 13 and 12, or in the system."""
     for package, folder in (("nvidia.cu13", "lib"), ("nvidia.cuda_nvrtc", "lib")):
         try:
             spec = importlib.util.find_spec(package)
@@ -26,10 +26,10 @@ def candidates() -> Iterator[str]:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """NVRTC; None where it is not installed."""
+    """NVRTC; None if it is not installed."""
     for name in candidates():
         try:
-            # NVRTC looks for its second library by name alone, and finds it if that is loaded.
+            # NVRTC looks for its second library by name, and finds it if it is loaded.
             for builtins in Path(name).parent.glob("libnvrtc-builtins.so.*"):
                 ctypes.CDLL(str(builtins))
             return ctypes.CDLL(name)
@@ -39,7 +39,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def missing() -> str | None:
-    """Why nothing can be compiled here; None where it can."""
+    """Why kernels cannot be compiled; None if they can."""
     return None if library() else "NVRTC is not installed (pip install nvidia-cuda-nvrtc, or the extra cuda-check)"
 
 
@@ -52,9 +52,9 @@ def version() -> tuple[int, int]:
 
 
 def compiled(text: str, options: tuple[str, ...], expressions: list[str]) -> tuple[bytes, list[str], str]:
-    """The code made of ``text``, the names in it of ``expressions``, and what the compiler said.
+    """The compiled code of ``text``, the lowered names of ``expressions``, and the compiler's log.
 
-    The option ``-arch=sm_90`` asks for machine code, ``-arch=compute_90`` for PTX.
+    The option ``-arch=sm_90`` selects machine code, ``-arch=compute_90`` PTX.
 
     Raises RuntimeError with the compiler's messages.
     """

@@ -1,4 +1,4 @@
-"""Operands for kernels, and the comparison of their results with the NumPy backend's."""
+"""Operands for kernels, and the comparison of results with the NumPy backend's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from backburn_numpy import NumpyBackend
 
 NUMPY: Any = NumpyBackend()
 
-#: How far a result may be from NumPy's, relative to the largest: kernels sum in another order.
+#: Tolerances relative to the largest element of NumPy's result: kernels sum in another order.
 TOLERANCE = {"float32": 4e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 1.6e-2}
 
 FLOATS = tuple(TOLERANCE)
 
 
 def host_dtype(name: str) -> Any:
-    """NumPy's dtype of a name; skips the test where bfloat16 is not known."""
+    """NumPy's dtype of a name; skips the test if bfloat16 is not available."""
     try:
         return np.dtype(DTYPES[name].dtype)
     except DTypeError:
@@ -29,7 +29,7 @@ def host_dtype(name: str) -> Any:
 
 
 def operand(shape: tuple[int, ...], dtype: str, seed: int = 0, offset: int = 0) -> Any:
-    """Normal numbers amid NaNs, ``offset`` elements after an aligned address."""
+    """Normally distributed values surrounded by NaN, ``offset`` elements after an aligned address."""
     wide = np.random.default_rng(seed).normal(size=shape)
     memory = np.full(math.prod(shape) + 64 + offset, np.nan, host_dtype(dtype))
     start = 32 + offset - memory.ctypes.data % 16 // memory.itemsize
@@ -39,9 +39,9 @@ def operand(shape: tuple[int, ...], dtype: str, seed: int = 0, offset: int = 0) 
 
 
 def check(actual: Any, expected: Any, scale: float = 1.0, least: float = 1e-30) -> None:
-    """Fail unless results agree in dtype, shape, NaN and infinity, and up to rounding in all else.
+    """Fail unless results agree in dtype, shape, NaN and infinity, and otherwise up to rounding.
 
-    ``least`` is the size of what cancels in the results, which rounding is relative to if they are smaller.
+    Tolerances are relative to the largest element or to ``least``, the size of terms that cancel in the results.
     """
     actual, expected = (r if isinstance(r, tuple) else (r,) for r in (actual, expected))
     assert len(actual) == len(expected)

@@ -1,4 +1,4 @@
-"""Recorded functions whose passes the CUDA kernels compute, and everything else NumPy."""
+"""Recorded functions: CUDA kernels compute their passes, and NumPy everything else."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from backburn_numpy import NumpyBackend
 
 
 class OverCuda(NumpyBackend):
-    """NumPy, with passes by the kernels of a runner."""
+    """NumPy, with passes computed by a runner's kernels."""
 
     runner: Any = None
 
     def compile(self, program: Program) -> CompiledProgram:
-        """As the CuPy backend does."""
+        """Compile as the CuPy backend does."""
         return compile_program(self, program)
 
     @contextlib.contextmanager
     def translate_errors(self, name: str) -> Iterator[None]:
-        """Errors stay as they are."""
+        """Do not translate errors."""
         yield
 
 
 class Faulty(EmulatedRunner):
-    """A runner of kernels of passes in which ``right`` is replaced by ``wrong``."""
+    """A runner that replaces ``right`` by ``wrong`` in the kernels of passes."""
 
     def __init__(self, libraries: dict[str, Any], right: str, wrong: str, order: int = 0) -> None:
         super().__init__(libraries, order)
@@ -50,7 +50,7 @@ class Faulty(EmulatedRunner):
 
 
 class Noting:
-    """A runner that notes the kernels of passes, and runs none."""
+    """A runner that records the kernels of passes and runs none."""
 
     def __init__(self) -> None:
         self.xp, self.recorded = np, None
@@ -62,7 +62,7 @@ class Noting:
 
 
 def passed(on: Any, function: Callable[..., Any], *arrays: Any) -> tuple[list[Any], Any]:
-    """The results of a replay of a function of tensors, and the captured function."""
+    """The results of a replay, and the captured function."""
     OverCuda.runner = on
     captured = bb.capture(function, state=False, on_fallback="error")
     given = [bb.asarray(x, backend=Capture(OverCuda())) for x in arrays]
@@ -77,12 +77,12 @@ def plain(function: Callable[..., Any], *arrays: Any) -> list[Any]:
 
 
 def gradients(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """The value of a function, and its gradients for so many arguments."""
+    """The value of a function, and the gradients of its first ``count`` arguments."""
     return bb.value_and_grad(function, argnums=tuple(range(count)))
 
 
 def close(found: list[Any], expected: list[Any], dtype: str, scale: float = 4.0) -> None:
-    """Fail unless results agree up to rounding, relative to the largest of each."""
+    """Fail unless results agree up to rounding, relative to each result's largest element."""
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
@@ -93,7 +93,7 @@ def close(found: list[Any], expected: list[Any], dtype: str, scale: float = 4.0)
         np.testing.assert_allclose(one[finite], other[finite], rtol=0, atol=scale * TOLERANCE[dtype] * largest)
 
 
-# ---- what passes are made of ----
+# ---- functions whose calls become passes ----
 
 
 def layer_norm(x: Any, scale: Any, bias: Any, weight: Any) -> Any:

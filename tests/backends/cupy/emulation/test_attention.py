@@ -1,4 +1,4 @@
-"""Attention on tensor cores: the CUDA kernels, run on the processor, against NumPy's in float64."""
+"""Attention on tensor cores: the CUDA kernels, run on the CPU, against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backburn_cupy.kernels import attention
 
 NARROW = ("float16", "bfloat16")
 
-#: Weights and their gradients are rounded before they are multiplied, once more than the result.
+#: Weights and their gradients are rounded before they are multiplied, in addition to the result's rounding.
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
 
 
@@ -24,7 +24,7 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 
 def close(actual: Any, expected: Any, dtype: str, least: float) -> None:
-    """Fail unless ``actual`` is the float64 but for rounding to 16 bits of what has at least the size ``least``."""
+    """Fail unless ``actual`` equals the float64 result up to rounding to 16 bits, of values of at least ``least``."""
     assert (actual.shape, actual.dtype.name) == (expected.shape, dtype)
     tolerance = TOLERANCE[dtype]
     scale = float(np.max(np.abs(np.where(np.isfinite(expected), expected, 0)), initial=least))
@@ -35,7 +35,7 @@ def check(
     on: EmulatedRunner, query: Any, key: Any, value: Any, *, mask: Any = None, keep: Any = None, causal: bool = False,
     scale: float = 0.25, dropout: float = 0.0, least: float = 1e-3,
 ) -> None:  # fmt: skip
-    """Compare the result and the three gradients."""
+    """Compare the result and the three gradients with NumPy's."""
     dtype, width = query.dtype.name, value.shape[3]
     grad = operand((*query.shape[:3], width), dtype, 9)
     assert attention.supports(on, query, value)
@@ -73,7 +73,7 @@ def test_values_of_another_width(on: EmulatedRunner, dtype: str, size: int, widt
     check(on, *heads(dtype, 20, 30, size, width))
 
 
-def test_stacks_of_heads_as_they_lie(on: EmulatedRunner, dtype: str) -> None:
+def test_strided_stacks_of_heads(on: EmulatedRunner, dtype: str) -> None:
     side_by_side = [operand((2, 21, 3, 16), dtype, i).transpose(0, 2, 1, 3) for i in range(3)]
     check(on, *side_by_side, causal=True)
     apart = [operand((2, 3, 42, 16), dtype, i)[:, :, ::2] for i in range(3)]
@@ -85,7 +85,7 @@ def test_masks(on: EmulatedRunner, dtype: str, causal: bool) -> None:
     operands = heads(dtype, 37, 90, 24, stack=(2, 2))
     generator = np.random.default_rng(5)
     allowed = generator.random((2, 1, 37, 90)) < 0.6
-    allowed[0, 0, :, 1:], allowed[:, 0, 5] = False, False  # one key, and none
+    allowed[0, 0, :, 1:], allowed[:, 0, 5] = False, False  # one visible key, and none
     check(on, *operands, mask=allowed, causal=causal)
     check(on, *operands, mask=generator.random((1, 1, 1, 90)) < 0.5, causal=causal)
     added = operand((1, 2, 37, 1), dtype, 3) * operand((1, 2, 37, 90), dtype, 4)
@@ -118,7 +118,7 @@ def test_large_and_infinite_scores(on: EmulatedRunner, dtype: str) -> None:
     assert np.array_equal(np.isnan(out.astype(np.float64)), np.isnan(expected))
 
 
-def test_what_no_kernel_takes(on: EmulatedRunner, dtype: str) -> None:
+def test_unsupported_operands(on: EmulatedRunner, dtype: str) -> None:
     for size, width in ((12, 8), (8, 12), (136, 8), (8, 256)):
         query, _, value = heads(dtype, 2, 2, size, width)
         assert not attention.supports(on, query, value)

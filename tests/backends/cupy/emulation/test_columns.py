@@ -1,4 +1,4 @@
-"""Windows as columns of a matrix, and back: the CUDA kernels, run on the processor, against NumPy."""
+"""Windows as columns of a matrix, and back: the CUDA kernels, run on the CPU, against NumPy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def windows_of(shape: tuple[int, ...], size: Any, stride: Any, padding: Any, dil
 
 
 def places(shape: tuple[int, ...], windows: Windows) -> Any:
-    """Where in an example's places, zeros around them, each row (an element of windows) and column (a window) is."""
+    """For each element of a window, slices of a padded example with that element of every window."""
     for tap in itertools.product(*map(range, windows.size)):
         steps = zip(tap, windows.dilation, windows.stride, windows.places, strict=True)
         yield tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in steps)
@@ -48,7 +48,7 @@ def test_columns(on: EmulatedRunner, dtype: str, case: Any) -> None:
     check(columns(on, x, windows), expected(x, windows))
 
 
-def test_columns_of_an_array_as_it_lies(on: EmulatedRunner, dtype: str) -> None:
+def test_columns_of_strided_arrays(on: EmulatedRunner, dtype: str) -> None:
     windows = windows_of(*CASES[2])
     last = np.moveaxis(operand((2, 7, 9, 3), dtype), -1, 1)
     check(columns(on, last, windows), expected(last, windows))

@@ -1,4 +1,4 @@
-"""Every CUDA source compiles for the GPUs of today, in every instance that a launcher may ask for. Needs no GPU."""
+"""Every CUDA source compiles for current GPUs, in every instance that a launcher may request. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_every_family_has_its_instances() -> None:
 
 
 def chosen() -> list[tuple[str, str, str]]:
-    """Families, dtypes and architectures. Sources ask for sm_80 at most, so a second one is tried in one dtype."""
+    """Families, dtypes and architectures. Sources need at most sm_80, which is therefore tried with one dtype only."""
     every: list[tuple[str, str, str]] = []
     for family in FAMILIES:
         dtypes = [dtype for dtype, c_type in C_TYPES.items() if instances(family, c_type)]
@@ -37,7 +37,7 @@ def test_compiles(family: str, dtype: str, arch: str) -> None:
     assert code[:4] == b"\x7fELF"
     assert all(name.encode() in code for name in names)
     assert "warning" not in log
-    # Values that do not fit into registers would be written to memory and read again, as if the row were longer.
+    # Spilled registers are written to memory and read again, as if rows were longer.
     spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", log)]
     assert len(spilled) >= len(expressions)
     assert max(spilled) <= 160
@@ -58,7 +58,7 @@ def test_formulas_compile(dtype: str, arch: str) -> None:
     assert max(spilled) <= 160
 
 
-#: Kernels that move most of the data of a step.
+#: Kernels that move most of a step's data.
 WIDE = {
     "softmax": "softmax<{}, 32, 32>",
     "losses": "label_cross_entropy_backward<{}, 0, 16>",
@@ -73,7 +73,7 @@ WIDE = {
 @needs_nvrtc
 @pytest.mark.parametrize("family", WIDE)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_16_bytes_are_read_and_written_at_once(family: str, dtype: str) -> None:
+def test_16_bytes_are_read_and_written_in_one_access(family: str, dtype: str) -> None:
     expression = WIDE[family].format(C_TYPES[dtype])
     code, _, _ = nvrtc.compiled(source(family), (*OPTIONS, *CUPYS, "-arch=compute_90"), [expression])
     assert re.search(rb"ld\.global\.(nc\.)?v4\.", code)
@@ -81,7 +81,7 @@ def test_16_bytes_are_read_and_written_at_once(family: str, dtype: str) -> None:
     assert not re.search(rb"(ld|st)\.local", code)
 
 
-#: Kernels of 16-bit floats, and how many packs a thread has of all operands, at least at first.
+#: Kernels of 16-bit floats, and the packs of all operands that a thread first loads.
 PACKS = {
     "activations": ("gelu_tanh_backward<bfloat16>", 4),
     "softmax": ("softmax<bfloat16, 32, 32>", 4),
@@ -94,10 +94,10 @@ PACKS = {
 @needs_nvrtc
 @pytest.mark.parametrize("family", PACKS)
 def test_all_packs_are_loaded_before_one_is_used(family: str) -> None:
-    """A thread waits where it first uses a load: one at a time are too few bytes in flight for the bandwidth."""
+    """A thread stalls at the first use of a load: single loads have too few bytes in flight for the bandwidth."""
     expression, count = PACKS[family]
     code, _, _ = nvrtc.compiled(source(family), (*OPTIONS, *CUPYS, "-arch=compute_90"), [expression])
-    # Between them there are only addresses, conditions, and moves, which are those of branches.
+    # Between the loads there are only addresses, conditions, and moves of branches.
     used = re.compile(r"(?!mov|ld|set|sel)\w+[.\w]*\.[bfsu](16|32)x?2?\s")
     lines = [line.strip() for line in code.decode(errors="replace").splitlines()]
     loads = [i for i, line in enumerate(lines) if re.search(r"\bld\.global\.(nc\.)?v4\.", line)]
@@ -107,13 +107,13 @@ def test_all_packs_are_loaded_before_one_is_used(family: str) -> None:
 
 @needs_nvrtc
 @pytest.mark.parametrize(("family", "kernel"), [("activations", "gelu_tanh<{}>"), ("softmax", "softmax<{}, 0, 16>")])
-def test_16_bit_results_take_no_more_than_approximations(family: str, kernel: str) -> None:
-    """Exponentials and quotients as precise as for float32 would take longer than memory does."""
+def test_16_bit_results_use_approximations(family: str, kernel: str) -> None:
+    """Exponentials and quotients with float32 precision would take longer than memory access."""
     counts = []
     for c_type in ("bfloat16", "float"):
         options = (*OPTIONS, *CUPYS, "-arch=compute_90")
         code, _, _ = nvrtc.compiled(source(family), options, [kernel.format(c_type)])
-        elements = 16 if c_type == "bfloat16" or family == "softmax" else 8  # of a thread, by whatever way it goes
+        elements = 16 if c_type == "bfloat16" or family == "softmax" else 8  # per thread, on every path
         counts.append(len(re.findall(rb"(fma|div)\.r[nm]\.ftz\.f32", code)) / elements)
     assert counts[0] <= counts[1] - 3
 
@@ -130,7 +130,7 @@ def test_the_sums_of_a_long_row_take_one_pass(kernel: str) -> None:
 
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["compute_80", "compute_90"])
-def test_attention_is_made_by_tensor_cores_from_tiles_copied_ahead(arch: str) -> None:
+def test_attention_uses_tensor_cores_and_asynchronous_copies(arch: str) -> None:
     for kernel in KERNELS["attention"]:
         options = (*OPTIONS, *CUPYS, f"-arch={arch}")
         code, _, _ = nvrtc.compiled(source("attention"), options, [f"{kernel}<bfloat16, 64, false>"])

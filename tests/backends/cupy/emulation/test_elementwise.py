@@ -1,4 +1,4 @@
-"""Activation functions, steps of optimizers and recurrences: the CUDA kernels, run on the processor, against NumPy."""
+"""Activation functions, optimizer steps and recurrences: the CUDA kernels, run on the CPU, against NumPy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_activations_that_are_not_aligned(on: EmulatedRunner, dtype: str, offset
     _check_activations(on, operand((10, 12), dtype)[::-2, 1::3], operand((5, 4), dtype, 1))
 
 
-def test_activations_at_their_ends(on: EmulatedRunner, dtype: str) -> None:
+def test_activations_of_special_values(on: EmulatedRunner, dtype: str) -> None:
     large = 6e4 if dtype == "float16" else 1e38
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e4, -1e4, 60.0, -60.0, 5.0, -5.0, 11.0, -11.0, 1e-7, -large])
     x = x.astype(host_dtype(dtype))
@@ -50,7 +50,7 @@ def _check_activations(on: EmulatedRunner, x: Any, grad: Any) -> None:
         check(getattr(activations, name)(on, grad, y), getattr(NUMPY, name)(grad, y), 4)
 
 
-def test_an_unknown_form_is_refused(on: EmulatedRunner, dtype: str) -> None:
+def test_unknown_forms_and_mismatched_shapes_are_rejected(on: EmulatedRunner, dtype: str) -> None:
     with pytest.raises(ArgumentError, match="gelu: approximate is"):
         activations.gelu(on, operand((3,), dtype), "erf")
     with pytest.raises(ShapeError, match="silu_backward"):
@@ -74,7 +74,7 @@ SGD: list[dict[str, Any]] = [
 
 def _four(shape: tuple[int, ...], dtype: str, offset: int = 0) -> Any:
     param, grad, m, v = (operand(shape, dtype, seed, offset * seed) for seed in range(4))
-    return [param, grad, m, np.abs(v, out=...)]  # an array, also without dimensions
+    return [param, grad, m, np.abs(v, out=...)]  # an array, even if 0-d
 
 
 @pytest.mark.parametrize("options", ADAM, ids=str)
@@ -120,7 +120,7 @@ def test_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
     lists: Any = list(zip(*(_four(s, dtype, i % 3) for i, s in enumerate(shapes)), strict=True))
     params, grads, ms, vs = lists
     optimizer_steps.copy_tensors(on, params[:40], [p.copy() for p in params[:40]])
-    assert f", {geometry.TABLES[0]}>" in on.launched.pop()  # parameters are copied at each launch
+    assert f", {geometry.TABLES[0]}>" in on.launched.pop()  # parameters of a launch are copied each time
     new = optimizer_steps.adam_steps(on, params, grads, ms, vs, step=3)
     assert len(on.launched) == (1 if large else 2)
     assert f", {geometry.TABLES[large]}>" in on.launched[0]
@@ -132,7 +132,7 @@ def test_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
 
 @pytest.mark.parametrize("large", [False, True])
 def test_copies_of_many_tensors(on: EmulatedRunner, dtype: str, large: bool) -> None:
-    """Bit by bit, wherever they lie, and nothing beside them."""
+    """Copies are bitwise equal at any alignment, and nothing else is written."""
     on.large_parameters = large
     shapes = [(), (0,), *((i % 7, i * 17) if i % 5 else (i * 300,) for i in range(58))]
     sources = [operand(s, dtype, i, i % 3) for i, s in enumerate(shapes)]
@@ -154,8 +154,8 @@ HALVES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 
 @HALVES
 @pytest.mark.parametrize("options", ADAM, ids=str)
-def test_adam_of_16_bits_remembers_in_float32(on: EmulatedRunner, dtype: str, options: dict[str, Any]) -> None:
-    """Results are as if parameters and gradients were made float32 before, and parameters rounded after."""
+def test_adam_of_16_bits_with_float32_moments(on: EmulatedRunner, dtype: str, options: dict[str, Any]) -> None:
+    """Results equal those of float32 copies of parameters and gradients, with the new parameters rounded."""
     for shape in SHAPES:
         (param, grad), (_, _, m, v) = _four(shape, dtype, 1)[:2], _four(shape, "float32", 3)
         new, *moments = NUMPY.adam_step(param.astype("float32"), grad.astype("float32"), m, v, **options)
@@ -167,7 +167,7 @@ def test_adam_of_16_bits_remembers_in_float32(on: EmulatedRunner, dtype: str, op
 
 @HALVES
 @pytest.mark.parametrize("options", SGD, ids=str)
-def test_sgd_of_16_bits_remembers_in_float32(on: EmulatedRunner, dtype: str, options: dict[str, Any]) -> None:
+def test_sgd_of_16_bits_with_float32_velocities(on: EmulatedRunner, dtype: str, options: dict[str, Any]) -> None:
     shapes = [(), (33,), (4097,), (0,), (5, 7)]
     lists: Any = zip(
         *((*_four(s, dtype, i % 2)[:2], _four(s, "float32", i)[2]) for i, s in enumerate(shapes)), strict=True
@@ -182,7 +182,7 @@ def test_sgd_of_16_bits_remembers_in_float32(on: EmulatedRunner, dtype: str, opt
         assert got[i + len(shapes)].dtype == np.float32
 
 
-def test_state_of_other_dtypes_is_refused(on: EmulatedRunner, dtype: str) -> None:
+def test_state_of_other_dtypes_is_rejected(on: EmulatedRunner, dtype: str) -> None:
     param, grad, m, v = _four((4,), dtype)
     other = "float64" if dtype != "float64" else "float32"
     for operands in ((grad, m.astype(other), v.astype(other)), (grad, m, v.astype(other)), (grad.astype(other), m, v)):
@@ -207,7 +207,7 @@ def test_the_numbers_of_a_replay_are_read_on_the_device(on: EmulatedRunner, dtyp
     token = RECORDING_STEP.set(recording)
     try:
         lr, step = recording.number(lambda: 0.5), recording.number(lambda: 1)
-        on.numbers.update({0: np.array([0.1]), 1: np.array([5])})  # what they are when the step is replayed
+        on.numbers.update({0: np.array([0.1]), 1: np.array([5])})  # their values in the replay
         options: dict[str, Any] = {"weight_decay": 0.01, "decoupled": decoupled}
         given: dict[str, Any] = {"lr": lr, "step": step, **options}
         param, grad, m, v = operands
@@ -225,7 +225,7 @@ def test_numbers_are_packed_for_the_device() -> None:
     assert bits.tolist() == [3, int(np.float64(0.1).view(np.uint64)), 2**64 - 1, 2**64 - 2]
 
 
-def test_tensors_that_differ_are_refused(on: EmulatedRunner, dtype: str) -> None:
+def test_mismatched_tensors_are_rejected(on: EmulatedRunner, dtype: str) -> None:
     param, grad, m, v = _four((4,), dtype)
     with pytest.raises(ShapeError, match=r"adam_step: a parameter \w+\[4\] with \w+\[3\]"):
         optimizer_steps.adam_step(on, param, grad, m, v[:3])

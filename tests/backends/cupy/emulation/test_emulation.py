@@ -1,4 +1,4 @@
-"""Whether the emulation and the comparison with NumPy can fail: kernels that are broken on purpose."""
+"""The emulation and the comparison with NumPy find deliberately broken kernels."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_a_broken_kernel_is_found(folder: Path, right: str, wrong: str, complain
 @pytest.mark.parametrize(
     "barrier",
     [
-        "__syncthreads();\n    value = threadIdx.x % 32 < blockDim",  # what is read is not yet there
-        "__syncthreads();  // warp_values is free for the next one",  # or is written again too early
+        "__syncthreads();\n    value = threadIdx.x % 32 < blockDim",  # values are read before they are written
+        "__syncthreads();  // warp_values is free for the next one",  # or overwritten too early
     ],
     ids=["before", "after"],
 )
@@ -84,8 +84,8 @@ def test_broken_attention_is_found(folder: Path, order: int, right: str, wrong: 
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_equal_calls_give_equal_bits(library: Any, order: int) -> None:
-    """Also where sums are split among blocks and threads: the order in which these run changes nothing."""
+def test_results_do_not_depend_on_the_order_of_threads(library: Any, order: int) -> None:
+    """Even if sums are divided among blocks and threads."""
     x, scale = operand((50, 700), "float32"), operand((700,), "float32", 1)
     indices = np.arange(50) % 7
     first, other = (EmulatedRunner({"float32": library("float32")}, o) for o in (0, order))
@@ -101,7 +101,7 @@ def test_equal_calls_give_equal_bits(library: Any, order: int) -> None:
 
 
 def test_16_bit_floats_round_like_numpy(folder: Path) -> None:
-    """The emulated conversions: every 16-bit float there is, and numbers halfway between two."""
+    """The emulated conversions of every 16-bit float, and of values halfway between two."""
     text = """
 extern "C" void convert(const float* x, float16* y, float* back, long long count) {
   for (long long i = 0; i < count; ++i) narrow(x[i], y[i]), back[i] = widen(y[i]);

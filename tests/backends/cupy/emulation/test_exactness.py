@@ -1,6 +1,6 @@
-"""Norms of float32 rows, groups and batches by the CUDA kernels, run on the processor, against float64.
+"""Norms of float32 rows, groups and batches: the CUDA kernels, run on the CPU, against float64.
 
-Errors are given in units of float32's epsilon times the largest absolute value of a row of the result.
+Errors are in units of float32's epsilon times the largest absolute value in a row of the result.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ BATCHES = [
 
 
 def check_batch(on: EmulatedRunner, x: Any) -> None:
-    """Batch norm with its gradient, about axis 1."""
+    """Batch norm of axis 1, and its gradient."""
     shape = x.shape
     grad, scale, bias = real(*shape, seed=1), *(real(shape[1], seed=i) for i in (2, 3))
     others, of_channels = (0, *range(2, len(shape))), (1, shape[1], *(1 for _ in shape[2:]))

@@ -1,4 +1,4 @@
-"""Element-wise formulas: the CUDA kernels written for them, run on the processor, against NumPy in float64."""
+"""Element-wise formulas: the CUDA kernels generated for them, run on the CPU, against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KNOWN = [
 
 
 def positive(shape: tuple[int, ...], dtype: str, seed: int, offset: int = 0) -> Any:
-    """Numbers from 0.1 to 0.9, of which every function here has a value."""
+    """Values from 0.1 to 0.9, for which every function here is defined."""
     x = operand(shape, dtype, seed, offset)
     x[...] = 0.1 + 0.8 / (1.0 + np.exp(-x.astype(np.float64)))
     return x
 
 
 def reference(formula: Callable[..., Any], *values: Any) -> Any:
-    """The formula by NumPy in float64, in the dtype of the operands."""
+    """The formula computed by NumPy in float64, rounded to the operands' dtype."""
     dtype = next(x.dtype for x in values if isinstance(x, np.ndarray))
     wide = [x.astype(np.float64) if isinstance(x, np.ndarray) else x for x in values]
     found = formula(NUMPY, *wide)
@@ -41,7 +41,7 @@ def reference(formula: Callable[..., Any], *values: Any) -> Any:
 def test_values(on: EmulatedRunner, dtype: str, name: str, formula: Callable[..., Any], kinds: tuple[Any, ...]) -> None:
     for shape, offset in (((), 0), ((33,), 0), ((4097,), 1), ((5, 7), 3)):
         values = [positive(shape, dtype, i, offset * i) if kind == "array" else kind[0] for i, kind in enumerate(kinds)]
-        if name == "tanh_slope":  # the last operand is the hyperbolic tangent of the one before
+        if name == "tanh_slope":  # the last operand is tanh of the previous one
             values[2][...] = np.tanh(values[1].astype(np.float64))
         before = [np.copy(v) for v in values]
         actual, expected = fuse(on, formula, *values), reference(formula, *values)
@@ -53,7 +53,7 @@ def test_values(on: EmulatedRunner, dtype: str, name: str, formula: Callable[...
 
 
 @pytest.mark.parametrize("name", ["sigmoid", "softplus", "log_sigmoid", "elu", "hard_swish", "hardtanh", "softsign"])
-def test_ends(on: EmulatedRunner, dtype: str, name: str) -> None:
+def test_special_values(on: EmulatedRunner, dtype: str, name: str) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e4, -1e4, 60.0, -60.0, 3.0, -3.0, 11.0, -11.0])
     x = x.astype(host_dtype(dtype))
     with np.errstate(all="ignore"):
@@ -68,30 +68,30 @@ def test_numbers_and_options(on: EmulatedRunner, dtype: str) -> None:
     for number in (0.0, -0.0):
         result = fuse(on, lambda k, x, n: k.mul(k.add(x, n), n), zero, number)
         assert np.all(np.signbit(result) == np.signbit(number))
-    # An element on the device is a number beside arrays, and of two the larger gives the shape.
+    # A one-element array is a scalar operand; the result has the shape of the larger operand.
     weight = operand((1,), dtype, 2)
     check(fuse(on, method_of("lerp"), x, y, weight), reference(method_of("lerp"), x, y, weight), 4)
     check(fuse(on, method_of("lerp"), weight[0, ...], x, y), reference(method_of("lerp"), weight[0, ...], x, y), 4)
-    # So is one that was broadcast, like the gradient of a sum.
+    # So is a broadcast element, like the gradient of a sum.
     grad = np.broadcast_to(weight, (40,))
     check(fuse(on, lambda k, g, x: k.mul(g, x), grad, x), reference(lambda k, g, x: k.mul(g, x), grad, x))
     check(fuse(on, lambda k, g: k.mul(g, 2.0), grad), reference(lambda k, g: k.mul(g, 2.0), grad))
     nothing = np.broadcast_to(weight, (0, 1))
     assert fuse(on, lambda k, g, x: k.mul(g, x), nothing, operand((0, 1), dtype)).shape == (0, 1)
-    # The number that an element is compared with is rounded as the element is.
+    # A number compared with an element is rounded like the element.
     tenth = np.array([0.1, 0.2], host_dtype(dtype))
     same = fuse(on, lambda k, x, n: k.where(k.equal(x, n), 1.0, 0.0), tenth, 0.1)
     assert same.tolist() == [1.0 if dtype != "float32" else float(np.float32(0.1) == tenth[0]), 0.0]
 
 
-def test_operands_that_are_no_rows(on: EmulatedRunner, dtype: str) -> None:
+def test_strided_and_empty_operands(on: EmulatedRunner, dtype: str) -> None:
     x, y = operand((10, 12), dtype)[::-2, 1::3], operand((4, 5), dtype, 1).T
     check(fuse(on, method_of("prelu"), x, y), reference(method_of("prelu"), x, y))
     assert fuse(on, method_of("sigmoid"), operand((3, 0), dtype)).shape == (3, 0)
     assert not on.launched[1:]
 
 
-def test_a_number_that_is_new_needs_no_new_kernel(on: EmulatedRunner, dtype: str) -> None:
+def test_another_number_needs_no_other_kernel(on: EmulatedRunner, dtype: str) -> None:
     host = np.dtype(host_dtype(dtype))
     found = [formula_kernels(method_of("leaky_relu"), ("array", (slope, float)), host) for slope in (0.125, 0.25)]
     kernels = [kernel for kernels in found if kernels for kernel in kernels.per_result]
@@ -100,7 +100,7 @@ def test_a_number_that_is_new_needs_no_new_kernel(on: EmulatedRunner, dtype: str
     assert kernels[0].numbers != kernels[1].numbers
 
 
-def test_what_is_left_to_the_operations(on: EmulatedRunner, dtype: str) -> None:
+def test_unsupported_formulas_are_not_implemented(on: EmulatedRunner, dtype: str) -> None:
     x = operand((4, 3), dtype)
     row, other = operand((3,), dtype), operand((4, 3), "float64" if dtype != "float64" else "float32")
     lerp, sigmoid = method_of("lerp"), method_of("sigmoid")
@@ -114,7 +114,7 @@ def test_what_is_left_to_the_operations(on: EmulatedRunner, dtype: str) -> None:
     assert not on.launched
 
 
-def test_a_number_that_changes_from_replay_to_replay_is_not_frozen(on: EmulatedRunner, dtype: str) -> None:
+def test_numbers_that_change_between_replays_are_not_frozen(on: EmulatedRunner, dtype: str) -> None:
     recording = Recording()
     token = RECORDING_STEP.set(recording)
     try:
@@ -125,7 +125,7 @@ def test_a_number_that_changes_from_replay_to_replay_is_not_frozen(on: EmulatedR
 
 
 def test_operations(on: EmulatedRunner, dtype: str) -> None:
-    """Fused methods of a backend leave the calls that they do not know to the plain ones."""
+    """Fused methods of a backend fall back to the plain method for unsupported calls."""
 
     class Backend:
         runner: Any = on

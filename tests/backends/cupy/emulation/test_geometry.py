@@ -1,4 +1,4 @@
-"""How kernels are launched: plain numbers."""
+"""The launch geometry of kernels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_variant(count: int, length: int, itemsize: int, variant: tuple[int, int
     assert rows(count, length, itemsize, H200, address=0)[:2] == variant
 
 
-def test_a_row_that_begins_amid_an_access_needs_one_more() -> None:
+def test_an_unaligned_row_needs_one_more_access() -> None:
     assert rows(8192, 32, 4, H200, address=16).lanes == 4
     assert rows(8192, 32, 4, H200, address=4).lanes == 32
     assert rows(8192, 31, 4, H200, address=0).lanes == 32

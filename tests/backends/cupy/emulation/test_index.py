@@ -1,4 +1,4 @@
-"""Rows of a table and their gradient: the CUDA kernels, run on the processor, against NumPy."""
+"""Embeddings and their gradient: the CUDA kernels, run on the CPU, against NumPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_embedding(on: EmulatedRunner, dtype: str, rest: tuple[int, ...]) -> Non
 @pytest.mark.parametrize("rest", WIDTHS, ids=str)
 def test_gradient(on: EmulatedRunner, dtype: str, rest: tuple[int, ...], count: int, deterministic: bool) -> None:
     on.deterministic = deterministic
-    # Few of many rows, one over and over: runs within a chunk, over its end, and over several chunks.
+    # Many repetitions, so that runs of equal indices lie in a chunk, cross its end, and span several chunks.
     indices = np.random.default_rng(count).integers(-9, 9, count) // 2
     indices[count // 4 : count // 2] = 7
     grad = operand((count, *rest), dtype)
@@ -56,5 +56,5 @@ def test_an_index_out_of_range_is_reported(on: EmulatedRunner, dtype: str, wrong
     check(actual, NUMPY.take_backward(operand((3, 40), dtype)[right], indices[right], 6, 0), 8)
 
 
-def test_other_axes_are_left_to_others(on: EmulatedRunner, dtype: str) -> None:
+def test_other_axes_are_not_implemented(on: EmulatedRunner, dtype: str) -> None:
     assert index.take_backward(on, operand((2, 3), dtype), np.arange(3), 3, 1) is NotImplemented

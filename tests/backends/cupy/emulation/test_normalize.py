@@ -1,4 +1,4 @@
-"""Layer norm, RMS norm and batch norm: the CUDA kernels, run on the processor, against NumPy."""
+"""Layer norm, RMS norm and batch norm: the CUDA kernels, run on the CPU, against NumPy."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_several_axes_absent_parameters_and_strides(on: EmulatedRunner, dtype: s
     check(actual, NUMPY.layer_norm_backward(x, x, scale, (1, 2), 0.5), 16, least=1)
 
 
-def test_scales_that_are_no_rows(on: EmulatedRunner, dtype: str) -> None:
+def test_scales_that_broadcast(on: EmulatedRunner, dtype: str) -> None:
     if dtype not in ("float32", "float64"):
-        pytest.skip("16 bits would be rounded before they are scaled")
+        pytest.skip("16-bit results would be rounded before scaling")
     x, grad = operand((3, 2, 4, 5), dtype), operand((3, 2, 4, 5), dtype, 1)
     for shape in ((2, 4, 1), (4, 1), (5,), (1, 1, 1, 1), (3, 1, 1, 5), ()):
         for axis in ((2, 3), (1, 2, 3), (3,)):
@@ -75,7 +75,7 @@ def test_nan_and_infinity(on: EmulatedRunner, dtype: str) -> None:
     check(normalization.rms_norm(on, x, None, (1,), EPS), NUMPY.rms_norm(x, None, (1,), EPS), 4)
 
 
-def test_what_the_kernels_do_not_take(on: EmulatedRunner, dtype: str) -> None:
+def test_unsupported_operands_are_not_implemented(on: EmulatedRunner, dtype: str) -> None:
     x = operand((3, 4, 5), dtype)
     assert normalization.layer_norm(on, x, None, None, (0,), EPS) is NotImplemented
     if x.dtype.itemsize == 2:
@@ -114,8 +114,8 @@ def _check_batch(on: EmulatedRunner, x: Any, grad: Any, axis: int) -> None:
     check(actual, NUMPY.layer_norm_backward(grad, x, shaped, others, EPS), 32, least=1)
 
 
-def test_batch_norm_far_from_zero(on: EmulatedRunner, dtype: str) -> None:
-    """Sums of squares would cancel; sums about a channel's elements do not."""
+def test_batch_norm_with_a_large_mean(on: EmulatedRunner, dtype: str) -> None:
+    """Sums of squares would cancel; sums of differences from one of a channel's elements do not."""
     x = operand((300, 2), dtype) + operand((1,), dtype).dtype.type(500 if dtype != "bfloat16" else 8)
     actual = normalization.batch_norm_training(on, x, None, None, 1, EPS)
     check(actual, NUMPY.batch_norm_training(x, None, None, 1, EPS), 64)
@@ -155,7 +155,7 @@ def test_sums_and_means_of_small_arrays(on: EmulatedRunner, dtype: str, shape: t
     assert len(on.launched) == 5
 
 
-def test_sums_that_are_left_to_cupy(on: EmulatedRunner, dtype: str) -> None:
+def test_sums_that_cupy_computes(on: EmulatedRunner, dtype: str) -> None:
     x = operand((300, 300), dtype)
     for given, axis in (
         *((x, (1,)), (x, (0, 1)), (x, ()), (x.T, (0,)), (x[:5], (0,)), (x[0], ())),

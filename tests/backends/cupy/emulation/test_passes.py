@@ -1,4 +1,4 @@
-"""Passes over rows: the kernels written for their plans, run on the processor, against NumPy in float64."""
+"""Passes over rows: the kernels generated for their plans, run on the CPU, against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from backburn_cupy.kernels.sources import OPTIONS, source
 
 EITHER = pytest.mark.parametrize("dtype", ["float32", "float64"], indirect=True)
 FLOAT = pytest.mark.parametrize("dtype", ["float32"], indirect=True)
-#: Few rows and many short ones, odd widths and whole packs, rows of a warp and of a block, longer ones, and one row.
+#: Few rows, and many short ones; odd widths and whole packs; rows per warp and per block, longer rows, and one row.
 SHAPES = [
     *((2, 256), (5, 3, 35), (200, 3), (3, 255), (7, 260), (70, 33)),
     *((2, 4096), (2, 4095), (1, 5001), (600,), (3, 5000)),
@@ -60,7 +60,7 @@ def test_values(on: EmulatedRunner, dtype: str, name: str, shape: tuple[int, ...
 
 
 @EITHER
-def test_no_order_of_threads_changes_a_bit(on: EmulatedRunner, dtype: str) -> None:
+def test_the_order_of_threads_does_not_change_results(on: EmulatedRunner, dtype: str) -> None:
     for shape in ((70, 33), (9, 1023)):
         arrays = operands(shape, dtype)
         results = []
@@ -74,7 +74,7 @@ def test_no_order_of_threads_changes_a_bit(on: EmulatedRunner, dtype: str) -> No
 
 @EITHER
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_not_finite(on: EmulatedRunner, dtype: str, name: str) -> None:
+def test_values_that_are_not_finite(on: EmulatedRunner, dtype: str, name: str) -> None:
     function, has_gradients = CASES[name]
     arrays = operands((6, 130), dtype)
     arrays[0][1, 5], arrays[0][2, 129], arrays[0][3, 0], arrays[0][4, 7] = np.nan, np.inf, -np.inf, -0.0
@@ -85,8 +85,8 @@ def test_what_is_not_finite(on: EmulatedRunner, dtype: str, name: str) -> None:
 
 
 @EITHER
-def test_numbers_of_rows_keep_their_digits(on: EmulatedRunner, dtype: str) -> None:
-    """Sums of floats end in doubles: means of rows far from 0, and of columns, are rounded once."""
+def test_sums_of_rows_keep_their_digits(on: EmulatedRunner, dtype: str) -> None:
+    """Sums are finished in float64, so means of rows and columns with large means are rounded once."""
 
     def sums(x: Any) -> Any:
         y = x * 1.0
@@ -102,7 +102,7 @@ def test_numbers_of_rows_keep_their_digits(on: EmulatedRunner, dtype: str) -> No
 
 @EITHER
 def test_operations(on: EmulatedRunner, dtype: str) -> None:
-    """Every operation that a pass may have, with rows, columns and a single number beside its elements."""
+    """Many operations of passes, with rows, columns and a single number."""
 
     def function(x: Any, row: Any, column: Any, one: Any) -> Any:
         y = bb.clip(x + row, -1.0, 2.0) * bb.log1p(bb.abs(column)) - bb.sign(x) * one
@@ -123,7 +123,7 @@ def test_operations(on: EmulatedRunner, dtype: str) -> None:
 
 
 def between(k: Any, name: str, a: Any, b: Any) -> list[Any]:
-    """An operation on results of others, as floats that others read; several forms of one that has options."""
+    """An operation between others, with float results, in several forms if it has options."""
     less, dtype = k.less(a, b), k.dtype(a)
     if name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
         found = [k.where(getattr(k, name)(a, k.round(b)), a, b)]
@@ -172,7 +172,7 @@ def test_every_operation_between_others(on: EmulatedRunner, dtype: str) -> None:
 
 
 @FLOAT
-def test_what_ends_a_pass(on: EmulatedRunner) -> None:
+def test_calls_that_end_a_pass(on: EmulatedRunner) -> None:
     def function(x: Any) -> Any:
         return bb.softmax(bb.exp(x) * 2.0, axis=-1) * 3.0 + 1.0
 
@@ -182,7 +182,7 @@ def test_what_ends_a_pass(on: EmulatedRunner) -> None:
     text = str(captured.plan())
     assert text.count("computed by CUDA") == 2
     assert "the backend has no kernel of softmax for float32" in text
-    # More sums of columns than a thread has registers for: the calls stay.
+    # More sums of columns than a thread has registers for are not joined.
     many, arrays = operands((30, 40), "float32"), [float(i) for i in range(1, 6)]
     found, captured = passed(on, lambda x: [(x * i + bb.exp(x)).sum(axis=0) for i in arrays], many[0])
     close(found, plain(lambda x: [(x * i + bb.exp(x)).sum(axis=0) for i in arrays], many[0]), "float32")
@@ -204,7 +204,7 @@ def test_views_and_arrays_without_elements(on: EmulatedRunner) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"], indirect=True)
 def test_16_bit_floats_are_rounded_after_each_call(on: EmulatedRunner, dtype: str) -> None:
-    """As calls by themselves do: what overflows in one of them is infinite in the next."""
+    """As in single calls: a value that overflows in one is infinite in the next."""
 
     def function(x: Any, row: Any, column: Any, one: Any) -> Any:
         y = x * row + column * 0.1
@@ -299,7 +299,7 @@ def test_kernels_compile_without_spills(dtype_name: str, arch: str) -> None:
 
 @needs_nvrtc
 @pytest.mark.slow
-def test_packs_are_read_and_written_at_once() -> None:
+def test_packs_are_read_and_written_in_one_access() -> None:
     for kernel, text in texts("float32").items():
         code, _, _ = nvrtc.compiled(text, (*OPTIONS, *CUPYS, "-arch=compute_90"), [kernel])
         assert re.search(rb"ld\.global\.(nc\.)?v4\.", code)

@@ -1,4 +1,4 @@
-"""Pooling: the CUDA kernels, run on the processor, against NumPy."""
+"""Pooling: the CUDA kernels, run on the CPU, against NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.backends.cupy.emulation.operands import NUMPY, check, operand
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn_cupy.kernels import pool
 
-# The shape, the size of a window, the stride, the padding.
+# Shape, window size, stride, padding.
 CASES: list[tuple[Any, ...]] = [
     ((2, 3, 9), (2,), (2,), ((0, 0),)),
     ((1, 2, 50), (5,), (3,), ((2, 1),)),
@@ -25,17 +25,17 @@ CASES: list[tuple[Any, ...]] = [
 
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_the_largest_of_each_window(on: EmulatedRunner, dtype: str, case: Any, ceil_mode: bool) -> None:
+def test_max_pool(on: EmulatedRunner, dtype: str, case: Any, ceil_mode: bool) -> None:
     shape, *ways = case
     x = operand(shape, dtype)
-    x[0, 0] = np.round(x[0, 0])  # of equal ones the first
+    x[0, 0] = np.round(x[0, 0])  # ties: the first is chosen
     rank = len(shape) - 2
     for dilation in ((1,) * rank, (2, *(1,) * (rank - 1))):
         more: Any = {"dilation": dilation, "ceil_mode": ceil_mode}
         check(pool.max_pool(on, x, *ways, **more), NUMPY.max_pool(x, *ways, **more))
 
 
-def test_nan_infinity_and_arrays_as_they_lie(on: EmulatedRunner, dtype: str) -> None:
+def test_nan_infinity_and_strided_arrays(on: EmulatedRunner, dtype: str) -> None:
     x = np.moveaxis(operand((2, 6, 8, 3), dtype), -1, 1)[:, :, ::-1]
     x[0, 0, 2, 3], x[0, 0, 3, 3], x[0, 1], x[1, 0, 0, 0] = np.nan, np.nan, -np.inf, np.inf
     ways = ((3, 2), (2, 2), ((1, 1), (1, 0)))
@@ -46,7 +46,7 @@ def test_nan_infinity_and_arrays_as_they_lie(on: EmulatedRunner, dtype: str) -> 
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_means_and_their_gradient(on: EmulatedRunner, dtype: str, case: Any, ceil_mode: bool, counted: bool) -> None:
+def test_avg_pool_and_its_gradient(on: EmulatedRunner, dtype: str, case: Any, ceil_mode: bool, counted: bool) -> None:
     shape, *ways = case
     x = operand(shape, dtype)
     rank = len(shape) - 2
@@ -59,7 +59,7 @@ def test_means_and_their_gradient(on: EmulatedRunner, dtype: str, case: Any, cei
         check(pool.avg_pool_backward(on, grad, shape[2:], *ways, **more), expected)
 
 
-def test_an_axis_too_long_for_32_bits_is_left_to_others(on: EmulatedRunner, dtype: str) -> None:
+def test_an_axis_too_long_for_32_bits_is_not_implemented(on: EmulatedRunner, dtype: str) -> None:
     x = np.broadcast_to(operand((1, 1, 1), dtype), (1, 1, 2**31))
     ways: tuple[Any, ...] = ((2,), (2,), ((0, 0),))
     assert pool.max_pool(on, x, *ways) is NotImplemented
@@ -67,7 +67,7 @@ def test_an_axis_too_long_for_32_bits_is_left_to_others(on: EmulatedRunner, dtyp
     assert pool.avg_pool_backward(on, x[..., : 2**30], (2**31,), *ways) is NotImplemented
 
 
-def test_nothing_and_what_does_not_fit(on: EmulatedRunner, dtype: str) -> None:
+def test_empty_arrays_and_invalid_windows(on: EmulatedRunner, dtype: str) -> None:
     empty = operand((0, 3, 4), dtype)
     check(pool.max_pool(on, empty, (2,), (2,), ((0, 0),), (1,)), NUMPY.max_pool(empty, (2,), (2,), ((0, 0),), (1,)))
     with pytest.raises(ShapeError, match="does not fit into axis 2"):

@@ -1,4 +1,4 @@
-"""Whether the execution of PTX can fail: kernels that are broken on purpose; and its conversions of 16-bit floats.
+"""The execution of PTX finds deliberately broken kernels, and converts 16-bit floats correctly.
 
 The other tests here execute the PTX of the kernels with ``pytest tests/backends/cupy/emulation --ptx 90``.
 """
@@ -22,8 +22,8 @@ from backburn_cupy.kernels.sources import source
 
 pytestmark = pytest.mark.skipif(executed.missing() is not None, reason=str(executed.missing()))
 
-#: Errors in ``broken(x, y)``, for blocks of 64 threads with a thread ``i`` each, and words of their messages. ``x``
-#: has 64 zeros, and ``y`` 64 elements that nobody has written yet; ``shared`` has room for as many.
+#: Faulty statements of thread ``i`` in ``broken(x, y)``, for blocks of 64 threads, with parts of their messages. ``x``
+#: has 64 zeros, ``y`` 64 uninitialized elements, and ``shared`` 64 elements.
 BROKEN: dict[str, str] = {
     "y[i + 1] = 0;": "an access of 4 bytes outside of every array, 256 after the start of one of 256 bytes",
     "y[0] = x[(int)i - 1];": "outside of every array",
@@ -66,7 +66,7 @@ def run(folder: Path, text: str, name: str, block: int, *arrays: Any, fresh: Any
 
 
 @pytest.mark.parametrize("body", BROKEN)
-def test_what_a_gpu_leaves_undefined_is_an_error(folder: Path, body: str) -> None:
+def test_undefined_behaviour_of_a_gpu_is_an_error(folder: Path, body: str) -> None:
     text = f"""{HELPERS}
 extern "C" __global__ void __launch_bounds__(64) broken(float* x, float* y) {{
   __shared__ __align__(16) float shared[64];
@@ -127,7 +127,7 @@ def test_a_broken_kernel_is_found(
 
 
 def test_16_bit_floats_round_like_numpy(folder: Path) -> None:
-    """Every one there is, and numbers halfway between two."""
+    """Every 16-bit float, and values halfway between two."""
     text = (
         source("softmax")
         + """

@@ -1,4 +1,4 @@
-"""Random numbers: the CUDA kernels, run on the processor, against NumPy, bit for bit."""
+"""Random numbers: the CUDA kernels, run on the CPU, are bitwise equal to NumPy's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ SHAPES = [(), (1,), (7,), (8,), (9,), (3, 5), (1000,), (0,), (2, 0)]
 
 @pytest.mark.parametrize(("key", "offset"), STREAMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_same_bits(on: EmulatedRunner, dtype: str, key: int, offset: int, shape: tuple[int, ...]) -> None:
+def test_random_numbers_equal_numpy_s_bitwise(
+    on: EmulatedRunner, dtype: str, key: int, offset: int, shape: tuple[int, ...]
+) -> None:
     of_dtype = DTYPES[dtype]
     for actual, expected in (
         (random.uniform(on, key, offset, shape, of_dtype), NUMPY.uniform(key, offset, shape, of_dtype)),
@@ -31,7 +33,7 @@ def test_same_bits(on: EmulatedRunner, dtype: str, key: int, offset: int, shape:
 
 @pytest.mark.parametrize(("key", "offset"), STREAMS)
 @pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
-def test_dropout_keeps_the_same(on: EmulatedRunner, dtype: str, key: int, offset: int, p: float) -> None:
+def test_dropout_masks_equal_numpy_s(on: EmulatedRunner, dtype: str, key: int, offset: int, p: float) -> None:
     for i, shape in enumerate(SHAPES):
         x = operand(shape, dtype, i, i % 3)
         y, keep = random.dropout(on, x, key, offset, p)
@@ -41,12 +43,12 @@ def test_dropout_keeps_the_same(on: EmulatedRunner, dtype: str, key: int, offset
 
 
 @pytest.mark.parametrize("offset", range(9))
-def test_every_place_in_a_block(on: EmulatedRunner, dtype: str, offset: int) -> None:
+def test_every_offset_in_a_block(on: EmulatedRunner, dtype: str, offset: int) -> None:
     expected = NUMPY.uniform(9, offset, (100,), DTYPES[dtype])
     assert random.uniform(on, 9, offset, (100,), DTYPES[dtype]).tobytes() == expected.tobytes()
 
 
-def test_certain_events(on: EmulatedRunner, dtype: str) -> None:
+def test_probabilities_0_and_1(on: EmulatedRunner, dtype: str) -> None:
     assert random.bernoulli(on, 1, 0, (99,), 1.0).all()
     assert not random.bernoulli(on, 1, 0, (99,), 0.0).any()
 
@@ -66,7 +68,7 @@ def test_the_offset_of_a_replay_is_read_on_the_device(on: EmulatedRunner, dtype:
     assert keep.tobytes() == NUMPY.bernoulli(9, 26, (30,), 0.5).tobytes()
 
 
-def test_a_stream_that_there_is_not_is_refused(on: EmulatedRunner, dtype: str) -> None:
+def test_invalid_keys_and_probabilities_are_rejected(on: EmulatedRunner, dtype: str) -> None:
     with pytest.raises(ArgumentError, match="a key lies in"):
         random.random_bits(on, -1, 0, (3,))
     with pytest.raises(ArgumentError, match="a probability"):

@@ -1,4 +1,4 @@
-"""LSTMs and GRUs: the CUDA kernels of their steps, run on the processor, against NumPy."""
+"""LSTMs and GRUs: the CUDA kernels of their steps, run on the CPU, against NumPy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHAPES = [(1, 1, 1), (3, 2, 5), (2, 9, 33), (4, 3, 100)]
 
 
 def operands(shape: tuple[int, int, int], dtype: str, gates: int, states: int, bias: bool) -> list[Any]:
-    """The projected input, the first states, the weight and the bias."""
+    """The projected input, the initial states, the weight and the bias."""
     steps, rows, size = shape
     firsts = [operand((rows, size), dtype, 1 + i) for i in range(states)]
     weight = operand((gates * size, size), dtype, 3)

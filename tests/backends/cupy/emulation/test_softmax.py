@@ -1,4 +1,4 @@
-"""Softmax and cross entropy: the CUDA kernels, run on the processor, against NumPy."""
+"""Softmax and cross entropy: the CUDA kernels, run on the CPU, against NumPy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_softmax_along_other_axes_and_of_strided_operands(on: EmulatedRunner, dt
         check(softmax.log_softmax(on, x, axis), NUMPY.log_softmax(x, axis))
 
 
-def test_softmax_of_nothing(on: EmulatedRunner, dtype: str) -> None:
+def test_softmax_of_empty_arrays(on: EmulatedRunner, dtype: str) -> None:
     for shape in ((0, 5), (5, 0), (0, 0)):
         check(softmax.softmax(on, operand(shape, dtype), 1), NUMPY.softmax(operand(shape, dtype), 1))
 
@@ -77,7 +77,7 @@ def test_softmax_of_nan_and_infinity(on: EmulatedRunner, dtype: str, length: int
 
 
 def test_rows_that_rise_and_fall(on: EmulatedRunner, dtype: str) -> None:
-    """Where a thread's largest element so far changes at each step, or never."""
+    """The largest element seen by a thread changes at each step, or never."""
     for length in (9000, 17001):
         rising = np.linspace(-90, 90, length)
         x = np.stack([rising, -rising, np.where(np.arange(length) == 4000, 60, -60)]).astype(operand((1,), dtype).dtype)
@@ -86,8 +86,8 @@ def test_rows_that_rise_and_fall(on: EmulatedRunner, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("length", [2, 300, 9001])
-def test_gradients_of_a_row_with_a_winner(on: EmulatedRunner, dtype: str, length: int) -> None:
-    """A share of 1 to rounding has a gradient that the others tell, and each is right relative to itself."""
+def test_gradients_with_a_dominant_element(on: EmulatedRunner, dtype: str, length: int) -> None:
+    """The gradient of a share that rounds to 1 comes from the others, and is exact relative to its size."""
     x, grad = np.zeros((2, length), operand((1,), dtype).dtype), operand((2, length), dtype, 1)
     x[:, 1] = 30
     y, z = NUMPY.softmax(x, 1), NUMPY.log_softmax(x, 1)
@@ -110,7 +110,7 @@ def test_gradients_of_a_row_with_a_winner(on: EmulatedRunner, dtype: str, length
         np.testing.assert_allclose(pairs[2][0][:, 1], -shares * (length - 1), rtol=1e-5)
 
 
-def test_shapes_that_differ_are_refused(on: EmulatedRunner, dtype: str) -> None:
+def test_mismatched_shapes_are_rejected(on: EmulatedRunner, dtype: str) -> None:
     with pytest.raises(ShapeError, match=r"softmax_backward: .*\[2, 3\] and \[2, 4\]"):
         softmax.softmax_backward(on, operand((2, 3), dtype), operand((2, 4), dtype), 1)
 
@@ -131,7 +131,7 @@ def test_cross_entropy(on: EmulatedRunner, dtype: str, count: int, length: int) 
     assert not on.fault.any()
 
 
-def test_a_gradient_that_all_examples_share_is_not_copied(on: EmulatedRunner, dtype: str) -> None:
+def test_a_broadcast_gradient_is_not_copied(on: EmulatedRunner, dtype: str) -> None:
     x, labels = operand((9, 5), dtype), np.array([0, 4, 2, 1, 1, 3, 0, 0, 2])
     shared = np.broadcast_to(operand((), dtype, 1), (9,))
     for name, other in (("label_cross_entropy_backward", labels), ("softmax_cross_entropy_backward", abs(x))):
@@ -145,7 +145,7 @@ def test_cross_entropy_along_other_axes(on: EmulatedRunner, dtype: str) -> None:
     check(softmax.label_cross_entropy_backward(on, grad, x, labels, 1), expected, 4, least=1)
 
 
-def test_a_target_of_0_counts_for_nothing(on: EmulatedRunner, dtype: str) -> None:
+def test_a_target_of_0_contributes_0(on: EmulatedRunner, dtype: str) -> None:
     x, targets = operand((2, 6), dtype), abs(operand((2, 6), dtype, 1))
     x[0, 2], targets[0, 2], targets[1, :] = -np.inf, 0, 0
     check(softmax.softmax_cross_entropy(on, x, targets, 1), NUMPY.softmax_cross_entropy(x, targets, 1), 4, least=1)

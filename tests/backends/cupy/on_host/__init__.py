@@ -1,1 +1,1 @@
-"""The real CuPy over the memory of the host, where there is no device."""
+"""The real CuPy on host memory, without a device."""

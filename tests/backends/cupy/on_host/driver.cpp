@@ -1,5 +1,5 @@
-// CUDA's runtime and driver over the memory of the host, as far as CuPy calls them. Kernels are not run: their launches
-// are checked and counted. What a recording forbids is refused as CUDA refuses it; what it would lose is reported.
+// The part of CUDA's runtime and driver that CuPy calls, on host memory. Kernels are not run: their launches are
+// checked and counted. Calls that a recording forbids fail as in CUDA; calls that it would lose are reported.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +16,7 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, NO_MEMORY = 2, INVALID_DEVICE = 101, NOT_
 enum { TO_DEVICE = 1, TO_HOST = 2, WITHIN = 3 };
 
 std::mutex lock;
-std::map<uintptr_t, size_t> blocks;  // of "the device"
+std::map<uintptr_t, size_t> blocks;  // of device memory
 std::set<P> capturing;               // streams
 size_t used;
 long launches;
@@ -36,7 +36,7 @@ bool is_device(const void* p, size_t size) {
   return reinterpret_cast<uintptr_t>(p) + size <= block->first + block->second;
 }
 
-// Whether work for a stream is done now, and not recorded.
+// Whether work on a stream runs now, and is not recorded.
 bool is_done(P stream, const char* what) {
   if (capturing.empty()) return true;
   if (!capturing.count(stream)) problem(std::string(what) + " on another stream than the one that is recorded");
@@ -56,7 +56,7 @@ long host_launches() { return launches; }
 const char* host_problems() { return problems.c_str(); }
 void host_forget() { problems.clear(); }
 
-// ---- the runtime, by the names that it has in CuPy's library ----
+// ---- the runtime, with the names of CuPy's library ----
 
 const char* host_cudaGetErrorName(int code) {
   return code == NO_MEMORY ? "cudaErrorMemoryAllocation"
@@ -77,7 +77,7 @@ int host_cudaDeviceGetAttribute(int* value, int attribute, int) {
 }
 int host_cudaGetDeviceProperties_v2(P properties, int) {
   memset(properties, 0, 1024);
-  *reinterpret_cast<int*>(static_cast<char*>(properties) + 308) = 32;  // threads of a warp
+  *reinterpret_cast<int*>(static_cast<char*>(properties) + 308) = 32;  // warp size
   return SUCCESS;
 }
 int host_cudaGetDeviceProperties(P properties, int device) { return host_cudaGetDeviceProperties_v2(properties, device); }

@@ -1,7 +1,7 @@
-"""Puts ``driver.cpp`` under the CuPy that is installed, whose library has CUDA's runtime in itself.
+"""Runs the installed CuPy, whose library includes CUDA's runtime, on ``driver.cpp``.
 
-Each of the runtime's functions begins with a jump to ours from then on. Needs a CuPy of pip's for Linux on x86-64, g++
-and nm, and the built driver's folder in LD_LIBRARY_PATH: so it is done in a process made for it (``walk.py``).
+Each of the runtime's functions is patched to jump to ours. Needs a CuPy from pip for Linux on x86-64, g++ and nm, and
+the built driver's folder in LD_LIBRARY_PATH, and so a separate process (``walk.py``).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NAME = "libcuda.so.1"
 
 
 def missing() -> str | None:
-    """Why it cannot be done here; None where it can."""
+    """Why CuPy cannot be patched on this system; None if it can."""
     if os.uname().machine != "x86_64":
         return "CuPy's library is patched on x86-64 only"
     return next((f"{tool} is not installed" for tool in ("g++", "nm") if shutil.which(tool) is None), None)
 
 
 def build(folder: Path) -> None:
-    """Make the driver's library."""
+    """Compile the driver library."""
     command = ["g++", "-O1", "-std=c++17", "-fPIC", "-shared", "-o", str(folder / NAME), str(HERE / "driver.cpp")]
     subprocess.run(command, check=True)
 
@@ -38,7 +38,7 @@ def jump(to: int) -> bytes:
 
 
 def patch(library: str, ours: ctypes.CDLL, name_of: Callable[[str], str | None]) -> int:
-    """Make each function of a loaded library jump to that of ``ours`` which ``name_of`` gives for it; how many did."""
+    """Patch functions of a loaded library to jump to those of ``ours`` named by ``name_of``; returns their number."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     base = next(int(line.partition("-")[0], 16) for line in maps if line.endswith(library))
     symbols = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
@@ -55,7 +55,7 @@ def patch(library: str, ours: ctypes.CDLL, name_of: Callable[[str], str | None])
 
 def install() -> Any:
     """Patch CuPy in this process; returns our library."""
-    # Nothing is compiled, and nothing is kept; the sources that use CUB ask NVRTC itself for its version.
+    # No files are cached, and CUB is off, because its sources query NVRTC's version.
     os.environ.update(CUPY_CACHE_IN_MEMORY="1", CUPY_ACCELERATORS="")
     ours = ctypes.CDLL(NAME, ctypes.RTLD_GLOBAL)
     ours.host_launches.restype, ours.host_problems.restype = ctypes.c_long, ctypes.c_char_p
@@ -73,7 +73,7 @@ def install() -> Any:
 
     for module in (cub, thrust):
         patch(module.__file__, ours, of_algorithms)
-    # No compiler is needed: another test compiles every kernel.
+    # Nothing is compiled: another test compiles every kernel.
     compiler._get_arch = lambda: "90"
     compiler._get_nvrtc_version = lambda: (12, 9)
     compiler._get_arch_for_options_for_nvrtc = lambda arch=None: ("-arch=sm_90", "cubin")
@@ -83,5 +83,5 @@ def install() -> Any:
     )  # fmt: skip
     import cuda.pathfinder
 
-    cuda.pathfinder.find_nvidia_header_directory = lambda _: "."  # where headers would be
+    cuda.pathfinder.find_nvidia_header_directory = lambda _: "."  # any folder
     return ours

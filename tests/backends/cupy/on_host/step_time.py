@@ -1,8 +1,8 @@
-"""How long the host takes for a training step on the CuPy backend, where CUDA takes no time.
+"""The host's time for a training step on the CuPy backend, when CUDA takes no time.
 
 ``python -m tests.backends.cupy.on_host.step_time`` prints the least CPU time of the parts of a step of the multilayer
-perceptron of the GPU benchmark, through the real CuPy without GPU, kernels or values. ``--profile`` prints where it
-goes. On a GPU, a step that is not recorded takes no less than that.
+perceptron of the GPU benchmark, through the real CuPy without GPU, kernels or values. ``--profile`` prints a profile.
+On a GPU, an unrecorded step takes at least this long.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTS = ("forward", "backward", "optimizer")
 
 
 def step() -> Any:
-    """A step: what it does, one after the other, for the time of each part."""
+    """A function that runs a step and returns the time of each part."""
     from benchmarks.gpu.frameworks import OurFunctions, mapped
     from benchmarks.gpu.models import MODELS
 
@@ -79,7 +79,7 @@ def measure(repeats: int, is_profiled: bool) -> None:
 
 
 def main() -> None:
-    """Measure, in a process of its own that begins with the driver."""
+    """Measure, in a separate process that loads the driver."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=500)
     parser.add_argument("--profile", action="store_true")

@@ -1,7 +1,6 @@
-"""Calls every operation of the CuPy backend through the real CuPy, and writes as JSON what went wrong.
+"""Calls every operation of the CuPy backend through the real CuPy, and prints failures as JSON.
 
-``python -m tests.backends.cupy.on_host.walk``, in an environment where ``patched.build`` has put a driver into
-LD_LIBRARY_PATH.
+Run ``python -m tests.backends.cupy.on_host.walk`` with a driver from ``patched.build`` in LD_LIBRARY_PATH.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from typing import Any
 
 from tests.backends.cupy.on_host import patched
 
-#: The first samples of each operation, each in these dtypes (or in its first, if it has none of them).
+#: The number of samples per operation, each in these dtypes (or in its first, if it supports neither).
 SAMPLES_OF_EACH, DTYPES = 6, ("float32", "bfloat16")
 
-#: Operations whose results' shapes depend on values, which are not computed.
+#: Operations whose result shapes depend on values, which are not computed.
 OF_VALUES = ("nonzero", "masked_select", "unique_all")
 
 
 def is_of_values(name: str, error: Exception) -> bool:
-    """Whether an operation refuses values, which are not computed."""
+    """Whether an operation rejects values, which are not computed."""
     from backburn.base.errors import ArgumentError, NumericalInstabilityError
 
     return isinstance(error, NumericalInstabilityError) or ("quantize" in name and isinstance(error, ArgumentError))
@@ -41,14 +40,14 @@ def backend() -> Any:
     version = cupy.cuda.runtime.runtimeGetVersion() // 1000
     products = (HERE / "prelude.h").read_text() + (HERE / "cublaslt.cpp").read_text()
     assert "120901" in products
-    products = products.replace("120901", f"{version}0000")  # that of CuPy's CUDA
+    products = products.replace("120901", f"{version}0000")  # the version of CuPy's CUDA
     library = ctypes.CDLL(str(shared(products)))
     vars(cublaslt).update(_candidates=lambda _: iter([library]))
     return CupyBackend()
 
 
 class Walk:
-    """The calls, and what they have found."""
+    """The calls, and their failures."""
 
     def __init__(self, host: Any) -> None:
         import cupy
@@ -61,7 +60,7 @@ class Walk:
         self.refused: dict[str, str] = {}
 
     def reversed(self, x: Any) -> Any:
-        """``x`` as a view with gaps, its last axis backwards in memory."""
+        """``x`` as a strided view, with its last axis reversed in memory."""
         if not isinstance(x, self.cupy.ndarray):
             return x
         wide = self.cupy.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1) if x.ndim else (3,), x.dtype)
@@ -71,7 +70,7 @@ class Walk:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Record the calls that are made inside, and forget them."""
+        """Record the calls inside, and drop the recording."""
         from backburn.backend.host_numbers import RECORDING_STEP, Recording
         from backburn.base.contexts import scoped
 
@@ -83,7 +82,7 @@ class Walk:
                 self.stream.end_capture()
 
     def go(self) -> None:
-        """Call each operation with its samples: as they are, as views, and while a step is recorded."""
+        """Call each operation with its samples: contiguous, as views, and during a recording."""
         from backburn.conformance import SAMPLES
         from backburn.conformance.samples.calls import dtypes_of
         from backburn.conformance.samples.derived.complex_operands import complex_samples
@@ -103,7 +102,7 @@ class Walk:
                     self.record(name, sample, dtype)
 
     def inputs(self, sample: Any, dtype: str, lay: Callable[[Any], Any] = lambda x: x) -> list[Any]:
-        """The operands of a sample on the device, each array as ``lay`` makes it lie."""
+        """The operands of a sample on the device, each array passed through ``lay``."""
         from backburn.conformance.samples.calls import arrays, map_operands, store_quantized
 
         return store_quantized(
@@ -113,7 +112,7 @@ class Walk:
     def call(
         self, where: str, samples: Any, sample: Any, dtype: str, lay: Callable[[Any], Any] = lambda x: x
     ) -> None:  # fmt: skip
-        """Call an operation, and look at the dtypes and shapes of its results; their values are not computed."""
+        """Call an operation, and check the dtypes and shapes of its results; values are not computed."""
         from backburn.base.errors import BackendUnavailableError
         from backburn.conformance.samples.calls import arrays, as_tuple, expected_of, promised_dtypes
         from backburn.ops.table import OPERATIONS
@@ -126,7 +125,7 @@ class Walk:
             self.lacking.setdefault(name, str(error))
             return
         except Exception as error:
-            # A library that is installed, and finds no device.
+            # The library is installed, but finds no device.
             if "NOT_INITIALIZED" in str(error) or "CUFFT_INTERNAL_ERROR" in str(error):
                 self.lacking.setdefault(name, str(error))
             elif not is_of_values(name, error):
@@ -145,7 +144,7 @@ class Walk:
                 self.failed[where] = f"{self.k.dtype(result)}{result.shape} instead of {wanted}{reference.shape}"
 
     def record(self, name: str, sample: Any, dtype: str) -> None:
-        """Call an operation while a step is recorded."""
+        """Call an operation during a recording."""
         from backburn.base.errors import CaptureError
 
         try:
@@ -160,7 +159,7 @@ class Walk:
         self.problems(f"{name}, recorded")
 
     def attend(self) -> None:
-        """Attention with heads of the sizes that there are kernels for, which those of the samples are not."""
+        """Attention with head sizes that the kernels support; those of the samples are not."""
         from backburn.base import dtypes
 
         k: Any = self.k
@@ -173,11 +172,11 @@ class Walk:
             if [g.shape for g in grads] != [x.shape for x in (query, key, value)]:
                 self.failed[where] = f"the gradients have the shapes {[g.shape for g in grads]}"
         if not any(name.startswith("attend_backward_keys<float16, 64") for name in k.runner._functions):
-            self.failed[where] = "it was computed by others"
+            self.failed[where] = "no attention kernel was launched"
         self.problems(where)
 
     def join(self) -> None:
-        """A function whose calls are a pass, with sums of rows, of columns and of all elements, and calls beside it."""
+        """A function with a pass, with sums of rows, of columns and of all elements, and other calls."""
         import backburn as bb
 
         where = "passes"
@@ -192,11 +191,11 @@ class Walk:
         if shapes != [(40, 33), (33,), (), (40, 33)]:
             self.failed[where] = f"the results have the shapes {shapes}"
         if not any(name.startswith("pass_") for name in self.k.runner._functions):
-            self.failed[where] = "there is none"
+            self.failed[where] = "no pass was launched"
         self.problems(where)
 
     def keep(self) -> None:
-        """See that what a recorded step reads from elsewhere lives as long as the recording, and no longer."""
+        """Check that external memory which a recorded step reads lives exactly as long as the recording."""
         from backburn.backend.host_numbers import RECORDING_STEP, Recording
         from backburn.base import dtypes
         from backburn.base.contexts import scoped
@@ -208,21 +207,21 @@ class Walk:
         before = used()
         tables.clear()
         if used() != before:
-            self.failed[where] = "it is given to others while it is recorded"
+            self.failed[where] = "it is freed while the recording lives"
         del made
         gc.collect()
         if used() == before:
-            self.failed[where] = "it is kept for ever"
+            self.failed[where] = "it is never freed"
 
     def problems(self, where: str) -> None:
-        """Take down what the driver reports."""
+        """Record the driver's reports as failures."""
         if words := self.host.host_problems().decode():
             self.failed[where] = words.strip()[:300]
             self.host.host_forget()
 
 
 def main() -> None:
-    """Walk, and write what was found."""
+    """Walk, and print the results."""
     warnings.simplefilter("error")
     walk = Walk(patched.install())
     walk.attend()

@@ -1,1 +1,1 @@
-"""A stand-in for CuPy, and what shows that it is one."""
+"""A stand-in for CuPy, and checks of its fidelity."""

@@ -1,9 +1,8 @@
-"""Compiles the backend's elementwise kernels and reductions with NVRTC, for GPUs that need not be there.
+"""Compiles the backend's element-wise kernels and reductions with NVRTC; needs no GPU.
 
-Run it where CuPy, NVRTC and CUDA's headers are installed:
-``python tests/backends/cupy/stand_in/compile_kernels.py sm_90``. It
-writes one line for each kernel and set of dtypes, and ends with status 1 if one does not compile. The sources are those
-that CuPy itself would make, by functions of CuPy's that are not public: this is a test, and no other code uses them.
+Run ``python tests/backends/cupy/stand_in/compile_kernels.py sm_90`` where CuPy, NVRTC and CUDA's headers are
+installed. It prints one line per kernel and dtype, and exits with status 1 if one does not compile. CuPy generates the
+sources, through private functions that only this test uses.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def widths(name: str) -> tuple[str, ...]:
 
 
 def kernels() -> dict[str, Any]:
-    """Every kernel that the modules of the backend hold or make."""
+    """Every kernel of the backend's modules."""
     import cupy
 
     for module in MODULES:
@@ -110,7 +109,7 @@ def source(kernel: Any, variable: np.dtype[Any], index: str = "int64", contiguou
     )
 
 
-#: The parameters that are numbers in every call.
+#: The parameters that are scalars in every call.
 NUMBERS = {
     "kind", "length", "count", "after", "nothing", "size", "falling", "nan_first",
 }  # fmt: skip
@@ -140,7 +139,7 @@ def compile_all(architecture: str) -> int:
 
 
 def headers() -> list[str]:
-    """Where CUDA's headers are, of those that pip has installed."""
+    """Options with the folders of CUDA's headers from pip packages."""
     nvidia = importlib.import_module("nvidia")
     folders = [folder for root in nvidia.__path__ for folder in Path(root).glob("*/include")]
     return [f"-I{folder}" for folder in folders if (folder / "cuda_fp16.h").exists()]

@@ -1,6 +1,6 @@
-"""CuPy's user-defined kernels on the CPU: their own text, compiled by g++ instead of NVRTC.
+"""CuPy's user-defined kernels on the CPU: their source, compiled by g++ instead of NVRTC.
 
-A kernel runs one thread after the other, so that what is shown is its arithmetic and its indexing, not its races.
+Threads run sequentially, which checks arithmetic and indexing but not races.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Types = dict[str, np.dtype[Any]]
 
 
 def folder() -> Path:
-    """Where what is compiled is kept between runs."""
+    """The folder that keeps compiled files between runs."""
     path = Path(tempfile.gettempdir()) / f"backburn-kernels-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
     return path
@@ -41,14 +41,14 @@ def folder() -> Path:
 
 @functools.cache
 def emulation(dtype: str) -> Any:
-    """The fused kernels for a dtype, behind the header that emulates a block of threads."""
+    """The fused kernels for a dtype, compiled with the header that emulates a block of threads."""
     from tests.backends.cupy.emulation import emulated
 
     return emulated.build(emulated.program(dtype), folder())
 
 
 def launch(name: str, code: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: list[Any]) -> None:
-    """Run a fused kernel, or one of a formula or a pass, whose source is ``code``."""
+    """Run a fused kernel, or that of a formula or pass with source ``code``."""
     from tests.backends.cupy.emulation.emulated import _cell, of_formula, of_pass
 
     from backburn_cupy.kernels.sources import C_TYPES
@@ -72,7 +72,7 @@ def launch(name: str, code: str, grid: tuple[int, ...], block: tuple[int, ...], 
 def made(source: str, name: str, *options: str) -> Path:
     """The compiler's output for a source, kept between runs as ``name``."""
     if COMPILER is None:
-        raise NotImplementedError("a kernel is needed, and there is no g++ to compile it for the CPU")
+        raise NotImplementedError("compiling a kernel for the CPU needs g++")
     path = folder() / name
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder()) as work:
@@ -82,38 +82,38 @@ def made(source: str, name: str, *options: str) -> Path:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"a kernel does not compile:\n{done.stderr[:4000]}\n{source}")
-            result.replace(path)  # at once, as other processes may look for it
+            result.replace(path)  # atomically, because other processes may look for it
     return path
 
 
 def written(path: Path, text: str) -> Path:
-    """A file with a text, which other processes never see in part."""
+    """Write a text file that other processes never see incomplete."""
     unfinished = path.with_suffix(f".{os.getpid()}")
     unfinished.write_text(text, "utf-8")
     return unfinished.replace(path)
 
 
 def checksum(*texts: str) -> str:
-    """The name of what these texts make."""
+    """The name of the file compiled from these texts."""
     return hashlib.sha256("\n".join([*texts, *OPTIONS]).encode()).hexdigest()[:24]
 
 
 def shared(source: str, *options: str) -> Path:
-    """The shared library that a source makes, kept between runs."""
+    """The shared library compiled from a source, kept between runs."""
     return made(source, f"{checksum(source, *options)}.so", "-shared", *options)
 
 
 @functools.cache
 def prelude() -> Path:
-    """The header that every kernel includes, compiled beforehand: most of a kernel's compilation would be this."""
-    header = written(folder() / f"prelude-{checksum(PRELUDE)}.h", PRELUDE)  # read if what is compiled cannot be used
+    """The header that every kernel includes, precompiled because it takes most of a kernel's compilation."""
+    header = written(folder() / f"prelude-{checksum(PRELUDE)}.h", PRELUDE)  # used if the precompiled header cannot be
     made(PRELUDE, f"{header.name}.gch", "-x", "c++-header")
     return header
 
 
 @functools.cache
 def library(source: str) -> Any:
-    """The function of a kernel."""
+    """The compiled function of a kernel."""
     function = ctypes.CDLL(str(shared(source, "-include", str(prelude())))).run
     function.restype = None
     return function
@@ -125,18 +125,18 @@ class Parameter:
     def __init__(self, text: str) -> None:
         *words, self.type, self.name = text.split()
         assert words in ([], ["raw"]), text
-        assert self.name != "i", "CuPy does not take the name i"
+        assert self.name != "i", "CuPy does not accept the name i"
         self.raw = words == ["raw"]
         self.is_variable = len(self.type) == 1
 
 
 def parameters(text: str) -> list[Parameter]:
-    """The parameters of a list as CuPy writes it."""
+    """The parameters of a list in CuPy's syntax."""
     return [Parameter(part) for part in text.split(",") if part.strip()]
 
 
 def dtypes(params: list[Parameter], values: list[Any]) -> Types:
-    """The dtype of each type variable, from the arrays that are given; numbers say nothing."""
+    """The dtype of each type variable, from the array arguments; numbers have none."""
     found: Types = {}
     for parameter, value in zip(params, values, strict=False):
         if isinstance(value, np.ndarray):
@@ -170,7 +170,7 @@ def loop(
     preamble: str,
     variables: tuple[tuple[str, np.dtype[Any]], ...],
 ) -> Any:
-    """The function of an elementwise kernel, for the types of its variables."""
+    """The compiled function of an element-wise kernel, for given type variables."""
     known, lines = dict(variables), []
     for number, parameter in enumerate((*ins, *outs)):
         c = C_NAMES[dtype_of(parameter, known).name]
@@ -188,7 +188,7 @@ def loop(
 
 
 def addresses(arrays: list[Any]) -> Any:
-    """The arrays as C takes them."""
+    """The addresses of arrays as a C array."""
     return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
 
 
@@ -201,7 +201,7 @@ def elementwise(
     values: list[Any],
     size: int | None,
 ) -> list[Any]:
-    """Run an elementwise kernel on NumPy arrays and numbers; returns its outputs."""
+    """Run an element-wise kernel on NumPy arrays and numbers; returns its outputs."""
     if len(values) not in (len(ins), len(ins) + len(outs)):
         raise TypeError(f"Wrong number of arguments for {name!r}")
     params = [*ins, *outs]
@@ -239,7 +239,7 @@ def reduction(
     axis: tuple[int, ...],
     keepdims: bool,
 ) -> Any:
-    """Run a reduction of one array: two threads each combine every second element, and then their results."""
+    """Run a reduction of one array: two threads combine alternate elements, then their results are combined."""
     variables = dtypes([parameter], [x])
     kept = [a for a in range(x.ndim) if a not in axis]
     lines = np.ascontiguousarray(x.transpose(*kept, *axis))

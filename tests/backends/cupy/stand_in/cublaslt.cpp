@@ -1,5 +1,5 @@
-// cuBLASLt over host memory: it checks what it is given as strictly as the real one or more so, and multiplies with
-// plain loops in double. Every product is remembered, so that it can be asked for again as the replay of a graph does.
+// cuBLASLt on host memory: it checks arguments at least as strictly as the real library, and multiplies with plain
+// loops in double. Every product is stored, so that it can be repeated, as by the replay of a graph.
 
 #include <cmath>
 #include <complex>
@@ -15,7 +15,7 @@ enum Compute { BY_FLOAT = 68, BY_DOUBLE = 70, BY_TF32 = 77 };
 constexpr uint32_t EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4, EPILOGUE_BGRADB = 512;
 constexpr uint32_t EPILOGUE_GELU_AUX_BIAS = 164, EPILOGUE_DGELU_BGRAD = 208;
 
-// Every object begins with a word that says what it is.
+// Every object begins with a word for its kind.
 enum Kind : uint64_t { HANDLE = 0xA1, DESC = 0xA2, LAYOUT = 0xA3, PREFERENCE = 0xA4, ALGORITHM = 0xA5, GONE = 0xDEAD };
 
 struct Handle { Kind kind = HANDLE; };
@@ -105,7 +105,7 @@ double read(const char* at, int type) {
   return value;
 }
 
-// A float without its last bits, rounded to even.
+// A float without its last bits, rounded to nearest even.
 float rounded(float value, int dropped) {
   uint32_t bits;
   std::memcpy(&bits, &value, 4);
@@ -125,7 +125,7 @@ void write(char* at, int type, double value) {
   std::memcpy(at, reinterpret_cast<char*>(&narrow) + 2, 2);
 }
 
-// The bytes from the first to behind the last element of a layout.
+// The bytes from the first element of a layout to the end of the last.
 size_t extent(const Layout& l) {
   return ((l.count - 1) * l.step + (l.columns - 1) * l.leading + l.rows) * size_of(l.type);
 }
@@ -141,7 +141,7 @@ double gelu_gradient(double x) {
   for (uint64_t row = 0; row < rows; ++row) sums[row] += column[row] * factor;
 }
 
-// A product of complex numbers of parts of type T, added up in double; nothing is done with the result.
+// A product of complex matrices with parts of type T, accumulated in double, without epilogues.
 template <class T> void run_complex(const Product& p) {
   typedef std::complex<double> Wide;
   const uint64_t length = p.desc.transposed[0] ? p.a.rows : p.a.columns;
@@ -171,7 +171,7 @@ void run(const Product& p) {
     const double value = read(at + (place * l.step + column * l.leading + row) * size_of(l.type), l.type);
     return p.desc.compute == BY_TF32 ? rounded(static_cast<float>(value), 13) : value;
   };
-  // An operand as it is multiplied, with its columns one after the other.
+  // An operand as a dense column-major matrix, transposed if requested.
   auto dense = [&](const Layout& l, const char* at, int transposed, int place, uint64_t rows, uint64_t columns) {
     std::vector<double> matrix;
     matrix.reserve(rows * columns);
@@ -220,7 +220,7 @@ uint64_t alignment_of(const void* at) {
   return largest < 256 ? largest : 256;
 }
 
-// Whether layouts fit together; what the documentation asks of them.
+// Whether layouts match, and meet the documented requirements.
 bool fit(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   for (const Layout* l : {&a, &b, &d})
     if (!is_type(l->type) || l->rows == 0 || l->columns == 0 || l->count != a.count ||
@@ -239,14 +239,14 @@ bool fit(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   } else if (desc.epilogue != EPILOGUE_DEFAULT && desc.epilogue != EPILOGUE_BIAS && desc.epilogue != EPILOGUE_BGRADB) {
     return false;
   }
-  if ((desc.epilogue == EPILOGUE_BGRADB || desc.has_aux()) && d.count > 1) return false;  // of which matrix?
+  if ((desc.epilogue == EPILOGUE_BGRADB || desc.has_aux()) && d.count > 1) return false;  // ambiguous
   if (d.count > 1 && d.step < static_cast<int64_t>(d.leading * d.columns)) return false;  // results would overlap
   const auto [m, k] = desc.transposed[0] ? std::pair(a.columns, a.rows) : std::pair(a.rows, a.columns);
   const auto [l, n] = desc.transposed[1] ? std::pair(b.columns, b.rows) : std::pair(b.rows, b.columns);
   return m == d.rows && n == d.columns && k == l;
 }
 
-// A number for all that an algorithm is chosen by.
+// A hash of everything that the choice of an algorithm depends on.
 uint64_t problem_of(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   uint64_t hash = 1469598103934665603ull;
   auto add = [&](uint64_t word) { hash = (hash ^ word) * 1099511628211ull; };
@@ -263,7 +263,7 @@ uint64_t problem_of(const Desc& desc, const Layout& a, const Layout& b, const La
 
 extern "C" {
 
-// ---- the interface of the real one ----
+// ---- the real library's interface ----
 
 size_t cublasLtGetVersion() { return 120901; }
 
@@ -321,7 +321,7 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* desc, void* a, void* b, v
   Desc* what = as<Desc>(desc);
   Layout *la = as<Layout>(a), *lb = as<Layout>(b), *lc = as<Layout>(c), *ld = as<Layout>(d);
   Preference* wishes = as<Preference>(preference);
-  // The real one answers INVALID_VALUE here, which is taken for having no algorithm: these are errors of ours.
+  // The real library returns INVALID_VALUE here, which the backend reads as "no algorithm"; it would be our error.
   if (!what || !la || !lb || !lc || !ld || !wishes || wanted < 1 || !results || !count) return INTERNAL_ERROR;
   if (lc != ld || !fit(*what, *la, *lb, *ld)) return INTERNAL_ERROR;
   if (size_of(ld->type) == 2 && wishes->schemes != 2) return INTERNAL_ERROR;  // 16-bit partial sums
@@ -357,7 +357,7 @@ int cublasLtMatmul(void* handle, void* desc, const void* alpha, const void* a, v
     return INVALID_VALUE;
   if (what->has_aux() && alignment_of(what->aux) < algorithm->aux_alignment) return INVALID_VALUE;
   if (workspace_size < algorithm->workspace || (algorithm->workspace && !workspace)) return INVALID_VALUE;
-  if (algorithm->workspace) std::memset(workspace, 0x7F, workspace_size);  // it is the library's to write
+  if (algorithm->workspace) std::memset(workspace, 0x7F, workspace_size);  // the library may write it
   const char *first = static_cast<char*>(d), *last = first + extent(*ld);
   const char *in_a = static_cast<const char*>(a), *in_b = static_cast<const char*>(b);
   if ((in_a < last && first < in_a + extent(*la)) || (in_b < last && first < in_b + extent(*lb))) return INVALID_VALUE;
@@ -380,7 +380,7 @@ void fake_listen(void (*to)(int64_t)) { listener = to; }
 void fake_refuse(int what) { refused = what; }
 void fake_again(int64_t number) { run(products[number]); }
 int64_t fake_alive() { return alive; }
-// Numbers of a product: m, n, k, batch, transposed a and b, type, compute type, epilogue, stream.
+// Fields of a product: m, n, k, batch, transposed a and b, type, compute type, epilogue, stream.
 void fake_describe(int64_t number, int64_t* to) {
   const Product& p = products[number];
   const int64_t words[] = {(int64_t)p.d.rows, (int64_t)p.d.columns,

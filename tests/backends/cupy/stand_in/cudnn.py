@@ -1,7 +1,7 @@
 """A stand-in for cuDNN's frontend: graphs of one convolution or attention, checked and computed by NumPy.
 
-It has the names that the backend uses and no other, is as strict about the order of calls, and about where operands
-begin, and computes from addresses, shapes and strides alone.
+It has only the names that the backend uses, checks the order of calls and the alignment of operands as strictly as
+cuDNN, and computes only from addresses, shapes and strides.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ numerical_note = enum.Enum(
     "WINOGRAD_TILE_6x6 WINOGRAD_TILE_13x13 STRICT_NAN_PROP",
 )
 NAMES = {"FLOAT": "float32", "DOUBLE": "float64", "HALF": "float16", "BFLOAT16": "bfloat16"}
-#: The bytes beside the operands that a plan claims to need.
+#: The workspace in bytes that every plan requests.
 WORKSPACE = 96
 
-#: Settings of tests: cuDNN's version (None: not installed), operations without a plan, whether it starts.
+#: Settings of tests: cuDNN's version (None: not installed), operations without a plan, whether handles can be created.
 SETTINGS: dict[str, Any] = {"version": 91900, "refused": set(), "starts": True}
 
 
 class cudnnGraphNotSupportedError(Exception):  # noqa: N801
-    """There is no plan."""
+    """No plan exists."""
 
 
 class Call(NamedTuple):
@@ -100,7 +100,7 @@ class Tensor:
         return self
 
     def at(self, addresses: dict[int, int]) -> Any:
-        """The array that lies there."""
+        """The array at this tensor's address."""
         dtype = np.dtype(NAMES[self.type.name])
         address = addresses[self.uid]
         assert address % 16 == 0, f"operand {self.uid} begins at {address}"
@@ -111,7 +111,7 @@ class Tensor:
 
 
 class pygraph:  # noqa: N801
-    """A graph; the order in which it is to be made is checked."""
+    """A graph; the order of the calls that build it is checked."""
 
     def __init__(
         self, name: str = "", io_data_type: Any = None, intermediate_data_type: Any = None,
@@ -179,7 +179,7 @@ class pygraph:  # noqa: N801
         options = {"scale": attn_scale, "causal": use_causal_mask, "deterministic": use_deterministic_algorithm}
         return self._node("sdpa_backward", 3, operands, **options)
 
-    # ---- the way to a plan ----
+    # ---- building a plan ----
 
     def _advance(self, stage: int) -> None:
         assert self.stage == stage
@@ -297,7 +297,7 @@ def dgrad(dim: Any, y: Any, w: Any, before: Any, after: Any, stride: Any, dilati
     groups, (p, q) = dim[1] // w.shape[1], _letters(y.ndim - 2)
     padded = np.zeros((*dim[:2], *(n + a + b for n, a, b in zip(dim[2:], before, after, strict=True))), y.dtype)
     inner = np.s_[:, :] + tuple(slice(b, b + n) for b, n in zip(before, dim[2:], strict=True))
-    # The windows are views, and those of one group do not see the others' channels.
+    # Windows are views; those of one group do not overlap other groups' channels.
     parts = np.split(y, groups, 1), np.split(w, groups, 0), np.split(padded, groups, 1)
     for of_y, of_w, target in zip(*parts, strict=True):
         spread = np.einsum(f"nk{p},kc{q}->nc{p}{q}", of_y, of_w)

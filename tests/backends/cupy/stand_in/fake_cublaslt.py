@@ -1,4 +1,4 @@
-"""The stand-in for cuBLASLt, ``cublaslt.cpp``: compiled, loaded, and listened to."""
+"""Compiles and loads the stand-in for cuBLASLt, ``cublaslt.cpp``, and records its products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import cupy
 
 
 class Product(NamedTuple):
-    """A product that was asked for, by columns."""
+    """A recorded product, with column-major matrices."""
 
     m: int
     n: int
@@ -31,13 +31,13 @@ HIDDEN: list[bool] = []
 
 
 def is_installed() -> bool:
-    """Whether there is something to compile it with, and no test hides it."""
+    """Whether it can be compiled, and no test hides it."""
     return compiled.COMPILER is not None and not HIDDEN
 
 
 @functools.cache
 def library() -> Any:
-    """The library, with its functions for tests."""
+    """The library, with signatures of its functions for tests."""
     made: Any = ctypes.CDLL(load())
     made.fake_again.argtypes = (ctypes.c_int64,)
     made.fake_describe.argtypes = (ctypes.c_int64, ctypes.c_void_p)
@@ -47,7 +47,7 @@ def library() -> Any:
 
 @functools.cache
 def load() -> str:
-    """Compile and load it; returns where it is."""
+    """Compile and load the library; returns its path."""
     path = compiled.shared((compiled.HERE / "cublaslt.cpp").read_text())
     made: Any = ctypes.CDLL(str(path))
     made.fake_listen.argtypes = (ctypes.c_void_p,)

@@ -1,4 +1,4 @@
-// Types and functions that CUDA and CuPy give every kernel, for one thread of a CPU after the other.
+// Types and functions that CUDA and CuPy provide to every kernel, for threads that run sequentially on the CPU.
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -12,7 +12,7 @@ using std::complex;
 
 template <int EXPONENT_BITS> struct Half {
   unsigned short bits;
-  static constexpr int DIGITS = 15 - EXPONENT_BITS;  // stored ones
+  static constexpr int DIGITS = 15 - EXPONENT_BITS;  // stored
   Half() : bits(0) {}
   Half(double value) { *this = Half(static_cast<float>(value)); }
   Half(int value) { *this = Half(static_cast<float>(value)); }
@@ -99,7 +99,7 @@ inline double erfinv(double y) {
   const double size = std::fabs(y), w = -std::log1p(-size * size);
   double x = std::sqrt(std::sqrt((4.3307 + w / 2) * (4.3307 + w / 2) - w / 0.147) - 4.3307 + w / 2);
   if (!(x > 0)) x = size * 0.886;
-  for (int n = 0; n < 60; ++n) {  // Newton's method on whichever of erf and erfc is exact here
+  for (int n = 0; n < 60; ++n) {  // Newton's method on erf or erfc, whichever is exact here
     const double error = size < 0.5 ? std::erf(x) - size : (1 - size) - std::erfc(x);
     const double slope = 1.12837916709551257390 * std::exp(-x * x);
     x -= error / slope / (1 + x * error / slope);

@@ -1,9 +1,8 @@
-"""Writes ``surface.json``: of the real CuPy, the signatures of functions and the loops of ufuncs that are used here.
+"""Writes ``surface.json``: the real CuPy's signatures of functions and loops of ufuncs that the backend uses.
 
-Run it where CuPy is installed, with or without a GPU:
-``python tests/backends/cupy/stand_in/record.py``. The stand-in offers
-nothing else, takes no other arguments, and resolves dtypes by these loops; a test compares the file with the CuPy that
-is installed.
+Run ``python tests/backends/cupy/stand_in/record.py`` where CuPy is installed, with or without a GPU. The stand-in
+offers nothing else, takes no other arguments, and resolves dtypes by these loops; a test compares the file with the
+installed CuPy.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ UFUNCS, FUNCTIONS, MEMBERS = _UFUNCS.split(), _FUNCTIONS.split(), _MEMBERS.split
 
 
 def member(module: Any, path: str) -> Any:
-    """The object that a dotted name of CuPy's stands for."""
+    """The object with a dotted name in CuPy."""
     for part in path.split("."):
         module = getattr(module, part)
     return module

@@ -1,4 +1,4 @@
-"""Making the CuPy backend over the stand-in, in a program that may have the real CuPy as well."""
+"""Use the CuPy backend on the stand-in, even if the real CuPy is installed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from unittest import mock
 from backburn.backend import registry
 
 HERE = Path(__file__).parent
-#: Packages that are imported anew over the stand-in, and forgotten afterwards.
+#: Packages that are imported again on the stand-in, and removed afterwards.
 PACKAGES = ("cupy", "cupy_backends", "cupyx", "cuda", "cudnn", "compiled", "fake_cublaslt", "backburn_cupy")
 
 
 @contextlib.contextmanager
 def standing_in() -> Iterator[Any]:
-    """The stand-in as the module ``cupy``, on a machine that seems to have a driver, as long as the context lasts."""
+    """A context with the stand-in as the module ``cupy``, and an apparent CUDA driver."""
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in PACKAGES}
     sys.path.insert(0, str(HERE))
     try:
@@ -28,7 +28,7 @@ def standing_in() -> Iterator[Any]:
         known = {spec: k for spec, k in registry._loaded.items() if "cupy" not in spec}
         driver = mock.patch.object(detect, "driver", return_value="libcuda.so.1")
         loaded = mock.patch.object(registry, "_loaded", known)
-        version = mock.patch.object(cudnn, "LIBRARY", "no library")  # a real one may be there as well
+        version = mock.patch.object(cudnn, "LIBRARY", "no library")  # a real one may be installed
         with loaded, driver, version, mock.patch.object(detect, "installed", return_value={}):
             import cupy
 
@@ -41,7 +41,7 @@ def standing_in() -> Iterator[Any]:
 
 
 def forget() -> None:
-    """Let the backend look for cuDNN anew, and make its plans."""
+    """Clear the backend's caches of cuDNN: the library, plans and refusals."""
     from backburn_cupy import cudnn
 
     cudnn.found.cache_clear()

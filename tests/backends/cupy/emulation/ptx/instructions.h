@@ -1,10 +1,10 @@
-// The instructions that NVRTC uses for our kernels, by their names.
+// The instructions that NVRTC uses for our kernels, by name.
 #pragma once
 #include <unordered_map>
 
 #include "numbers.h"
 
-// ---- of each thread for itself ----
+// ---- of single threads ----
 
 template <class D, auto F, class... A, size_t... I>
 void apply(Warp& w, const Instruction& in, u32 lanes, std::index_sequence<I...>) {
@@ -72,7 +72,7 @@ template <int SIZE> void join(Warp& w, const Instruction& in, u32 lanes) {
 }
 
 // d = X(a, b) + (b or c) in 32 bits, with a carry from the last such instruction if TAKES, for the next if GIVES. A
-// difference is the sum with the complement, and borrows where there is no carry.
+// difference is the sum with the complement, and borrows if there is no carry.
 template <bool TAKES, bool GIVES, auto X, int LAST, bool SUBTRACTS = false>
 void add_with_carry(Warp& w, const Instruction& in, u32 lanes) {
   FOR_LANES(w, lanes) {
@@ -84,7 +84,7 @@ void add_with_carry(Warp& w, const Instruction& in, u32 lanes) {
   }
 }
 
-// atom d, [a], b, ...: memory becomes F(what it was, b, ...)
+// atom d, [a], b, ...: memory becomes F(old value, b, ...)
 template <class T, auto F, class... A, size_t... I>
 void change(Warp& w, const Instruction& in, u32 lanes, std::index_sequence<I...>) {
   FOR_LANES(w, lanes) {
@@ -100,7 +100,7 @@ template <class T, auto F, class... A> void atomic(Warp& w, const Instruction& i
   change<T, F, A...>(w, in, lanes, std::index_sequence_for<A...>());
 }
 
-// ---- of the threads of a warp together ----
+// ---- of the threads of a warp ----
 
 // shfl.sync.bfly d|p, a, b, c, mask
 inline void shuffle(Warp& w, const Instruction& in, u32 lanes) {
@@ -139,7 +139,7 @@ template <bool TRANSPOSED> void load_matrices(Warp& w, const Instruction& in, u3
     }
 }
 
-// mma.m16n8k16 d, a, b, c: where the elements of each lane lie in the matrices is a table of the PTX ISA's.
+// mma.m16n8k16 d, a, b, c: the PTX ISA has a table of each lane's elements in the matrices.
 template <auto WIDEN> void multiply(Warp& w, const Instruction& in, u32) {
   double a[16][16], b[16][8], c[16][8];
   const auto element = [&](int operand, int lane, int i) {
@@ -174,7 +174,7 @@ typedef std::unordered_map<std::string, Row> Table;
   t["setp.le." TYPE] = {COMPARE(F(T a, T b) { return a <= b; })}; \
   t["setp.gt." TYPE] = {COMPARE(F(T a, T b) { return b < a; })}; \
   t["setp.ge." TYPE] = {COMPARE(F(T a, T b) { return b <= a; })};
-// Comparisons that are true also if either is NaN; and whether either is. Without >, which would end a template.
+// Comparisons that are also true if either is NaN, and whether either is NaN. Without >, which would end a template.
 #define COMPARISONS_WITH_NAN(TYPE, COMPARE, T) \
   COMPARISONS(TYPE, COMPARE, T) \
   t["setp.equ." TYPE] = {COMPARE(F(T a, T b) { return !(a < b || b < a); })}; \
@@ -238,7 +238,7 @@ inline void add_doubles(Table& t) {
 }
 
 #define COMPARE_FLOATS(...) compare_ftz<__VA_ARGS__>
-inline void add_floats(Table& t) {  // with .ftz, as CuPy asks for
+inline void add_floats(Table& t) {  // with .ftz, an option that CuPy adds
   typedef float S;
   t["add.ftz.f32"] = t["add.rn.ftz.f32"] = {binary_ftz<F(S a, S b) { return a + b; }>};
   t["sub.ftz.f32"] = {binary_ftz<F(S a, S b) { return a - b; }>};
@@ -264,7 +264,7 @@ inline void add_floats(Table& t) {  // with .ftz, as CuPy asks for
   COMPARISONS_WITH_NAN("ftz.f32", COMPARE_FLOATS, S)
 }
 
-// Numbers of several words.
+// Integers of several words.
 inline void add_carries(Table& t) {
   constexpr auto first = F(u32 a, u32) { return a; };
   constexpr auto low = F(u32 a, u32 b) { return a * b; };

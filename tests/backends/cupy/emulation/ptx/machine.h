@@ -1,4 +1,4 @@
-// Structures of a module, a block and a warp, and of memory, every access to which is checked.
+// Structures of modules, blocks, warps, and memory with checked accesses.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -33,13 +33,13 @@ struct Instruction {
   Handler run = nullptr;
   Kind kind = PLAIN;
   Space space = GLOBAL;
-  bool negated = false, is_signed = false;  // its predicate; what is loaded
-  u8 size = 0, count = 0;                   // of a load or store: the bytes of an element, and the elements
+  bool negated = false, is_signed = false;  // of its predicate; of loaded values
+  u8 size = 0, count = 0;                   // of a load or store: bytes per element, and number of elements
   u32 guard = NONE;                         // the register of its predicate
   u32 operands[14] = {};                    // registers
   s64 offset = 0;                           // added to an address
   u32 target = NONE;
-  u32 line = 0, source = 0;                 // where it is in the PTX, and in the CUDA source
+  u32 line = 0, source = 0;                 // its line in the PTX, and in the CUDA source
 };
 
 struct Parameter { size_t offset, size; };
@@ -48,15 +48,15 @@ struct Registers { u32 first, count; };
 
 struct Function {
   std::string name;
-  u32 start = 0, back = 0;                  // `back` is the register of the place to return to
+  u32 start = 0, back = 0;                  // `back` is the register of the return address
   bool is_entry = false;
   std::vector<Parameter> parameters;        // of an entry
-  std::vector<Registers> given, returned;   // of others: of their parameters and results
+  std::vector<Registers> given, returned;   // of other functions: their parameters and results
   size_t parameter_bytes = 0, shared_bytes = 0;
-  u32 threads = 1024;                       // the most of a block
+  u32 threads = 1024;                       // the most per block
 };
 
-// A register has 64 bits for each lane; a predicate has one bit for each, in the first word.
+// A register has 64 bits per lane; a predicate has one bit per lane, in the first word.
 struct Module {
   std::vector<Instruction> code;
   std::vector<std::string> lines;                        // the text
@@ -66,18 +66,18 @@ struct Module {
   std::map<std::string, u32> special;                    // registers such as %tid.x
   std::map<std::string, std::pair<u64, u64>> shared;     // variables: the first byte and the end
   std::map<std::string, std::vector<u8>> tables;         // constants in global memory
-  std::map<std::string, u64> locals;                     // variables of a thread's own
+  std::map<std::string, u64> locals;                     // variables of a thread
   u64 shared_end = 64, local_end = 0;
   std::string message;
 };
 
 // ---- memory ----
 
-// Who has accessed a cell of memory. Times are numbers of barriers: of the block, and of the warp.
+// The last accesses to a cell of memory. Times count barriers: of the block, and of the warp.
 struct Access { u32 block = NONE; u16 thread = 0, block_time = 0; u32 warp_time = 0; };
 
 struct Cell {
-  Access write, read;              // the last
+  Access write, read;              // the last ones
   u32 readers = 0;                 // lanes of that reader's warp, since its barrier
   bool by_warps = false;           // read by several of the block, since its barrier
   bool by_blocks = false;
@@ -99,7 +99,7 @@ struct Block {
   std::vector<u8> shared, parameters, local;
   std::vector<Cell> cells;         // of shared memory, one per four bytes
   std::vector<Region>* regions;    // in order
-  std::vector<std::vector<Copy>> copies;  // under way, by thread
+  std::vector<std::vector<Copy>> copies;  // pending, by thread
   std::vector<int> groups;
 };
 
@@ -109,7 +109,7 @@ struct Warp {
   u32 live = 0, waiting = 0, time = 0;
   bool at_barrier = false;
   u32 at[LANES];
-  u32 lane = 0;                    // the one that executes
+  u32 lane = 0;                    // that executes
   u32 carry = 0;                   // of each lane
   std::vector<u64> registers;
   u64* slot(u32 number) { return &registers[size_t(number) * LANES]; }
@@ -120,7 +120,7 @@ struct Warp {
 
 // ---- checks ----
 
-// Whether another thread's access may come before or after this warp's: no barrier lies between them.
+// Whether another thread's access is unordered with this warp's: no barrier lies between them.
 inline bool may_swap(const Warp& w, const Access& other) {
   if (other.block == NONE) return false;
   if (other.block != w.block->number) return true;
@@ -128,7 +128,7 @@ inline bool may_swap(const Warp& w, const Access& other) {
   return other.thread / LANES != w.first / LANES || other.warp_time == w.time;
 }
 
-// Note an access, and refuse one that may swap with another thread's if either writes.
+// Record an access; fail if it is unordered with another thread's, and either writes.
 inline void touch(Warp& w, Cell& cell, bool writes, bool atomic) {
   const auto who = [](const Access& a) {
     return "thread " + std::to_string(a.thread) + " of block " + std::to_string(a.block);
@@ -168,7 +168,7 @@ inline std::string outside(const std::vector<Region>& regions, std::vector<Regio
   return text;
 }
 
-// The place of `bytes` bytes in an array.
+// The address of `bytes` bytes in an array.
 inline u8* global(Warp& w, u64 address, u64 bytes, bool writes, bool atomic = false) {
   check_aligned(address, bytes);
   auto& regions = *w.block->regions;
@@ -244,7 +244,7 @@ inline void store(Warp& w, const Instruction& in, u32 lanes) {
   }
 }
 
-// A copy is made when it is awaited, the latest that is allowed; until then nobody may access its place.
+// A copy is performed when it is awaited, as late as allowed; before that, its target must not be accessed.
 inline void copy(Warp& w, const Instruction& in, u32 lanes) {
   FOR_LANES(w, lanes) {
     u64 to = w.slot(in.operands[0])[w.lane] + in.offset, from = w.slot(in.operands[1])[w.lane];

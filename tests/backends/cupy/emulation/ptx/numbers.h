@@ -1,4 +1,4 @@
-// Arithmetic as the PTX ISA defines it, where C++ does otherwise; approximations are exact ones here.
+// Arithmetic that the PTX ISA defines differently from C++; approximate instructions are exact here.
 #pragma once
 #include <array>
 #include <cmath>
@@ -8,14 +8,14 @@
 
 template <class T> T value(u64 bits) { T v; std::memcpy(&v, &bits, sizeof v); return v; }
 template <class T> u64 bits(T v) { u64 b = 0; std::memcpy(&b, &v, sizeof v); return b; }
-// The results of float32 have one NaN.
+// Float32 results have a single NaN.
 template <> inline u64 bits(float v) { u32 b; std::memcpy(&b, &v, 4); return v != v ? 0x7fffffff : b; }
 
 template <class T> T flushed(T x) { return std::fabs(x) < std::numeric_limits<T>::min() ? std::copysign(T(0), x) : x; }
 
 // ---- 16-bit floats ----
 
-// Rounded half to even; a carry runs on into the exponent.
+// Rounded to nearest even; a carry propagates to the exponent.
 template <int DIGITS> u16 narrowed(float x) {
   constexpr int bias = (1 << (14 - DIGITS)) - 1, infinity = (2 * bias + 1) << DIGITS;
   if (x != x) return 0x7fff;
@@ -58,12 +58,12 @@ inline float fma_down(float a, float b, float c) {
 
 inline float sum_towards_zero(float a, float b) { return a + b >= 0 ? fma_down(a, 1, b) : -fma_down(-a, 1, -b); }
 
-// The instructions that start an iteration have 20 bits, and a low word of 0.
+// The instructions that start an iteration give 20 bits, and a low word of 0.
 inline double coarse(double x) { return flushed(value<double>(bits(x) & ~0xffffffffull)); }
 
 inline float saturated(float x) { return x > 1 ? 1 : x > 0 ? x : 0; }
 
-// Not NaN, if either is not.
+// NaN only if both are.
 template <class T> T largest(T a, T b) {
   if (a != a || b != b) return a != a ? b : a;
   return a == b ? (std::signbit(a) ? b : a) : a > b ? a : b;
@@ -72,7 +72,7 @@ template <class T> T smallest(T a, T b) { return -largest(-a, -b); }
 
 // ---- integers ----
 
-// Out of range the nearest, unlike on this processor; NaN is the least of 64 bits, or 0.
+// Out-of-range values saturate, unlike on x86; NaN becomes the least 64-bit integer, or 0.
 template <class T> T to_integer(double x) {
   constexpr T most = std::numeric_limits<T>::max(), least = std::numeric_limits<T>::min();
   if (x != x) return sizeof(T) == 8 ? least : 0;

@@ -1,4 +1,4 @@
-// Reads the text of a module, in the form in which NVRTC writes it.
+// Reads the text of a module as NVRTC writes it.
 #pragma once
 #include <set>
 #include <string_view>
@@ -13,7 +13,7 @@ inline std::string trimmed(const std::string& text) {
 }
 inline bool starts(const std::string& text, std::string_view with) { return text.rfind(with, 0) == 0; }
 
-// The parts of a list; brackets hold theirs together.
+// The parts of a list; brackets are not split.
 inline Words parts(const std::string& text, const char* separators = ",") {
   Words found;
   std::string part;
@@ -45,7 +45,7 @@ class Reader {
       module_.lines.push_back(text.substr(start, end - start));
     for (const std::string& line : module_.lines) {
       ++line_;
-      if (starts(trimmed(line), ".section")) break;  // of debugging information, which comes last
+      if (starts(trimmed(line), ".section")) break;  // debugging information, which comes last
       take(trimmed(line.substr(0, line.find("//"))));
     }
     for (auto& [at, name] : calls_) module_.code[at].target = module_.functions.at(name).start;
@@ -53,7 +53,7 @@ class Reader {
 
  private:
   Module& module_;
-  Function* function_ = nullptr;  // that is being read
+  Function* function_ = nullptr;  // being read
   std::string pending_;           // the statement so far
   std::map<std::string, u32> names_, labels_;
   std::map<std::string, u64> parameters_;
@@ -161,10 +161,10 @@ class Reader {
     }
   }
 
-  // The bytes of what is declared; its name is left without its length.
+  // The bytes of a declaration; removes the length from its name.
   static size_t size_of(Words& words) { return bytes_of(words[words.size() - 2]) * length_of(words.back()); }
 
-  // A name such as "x[12]" without its length, which is returned, or 1.
+  // Removes the length from a name such as "x[12]"; returns the length, or 1.
   static size_t length_of(std::string& name) {
     size_t open = name.find('[');
     if (open == std::string::npos) return 1;
@@ -209,7 +209,7 @@ class Reader {
       module_.local_end += size;
     } else if (words[0] == ".shared") {
       size_t size = size_of(words), alignment = std::max<size_t>(1, alignment_of(words));
-      // Variables lie apart, and are aligned no better than they ask for.
+      // Variables are separated, and aligned no better than requested.
       u64 at = (module_.shared_end + 64) / (2 * alignment) * (2 * alignment) + alignment;
       module_.shared[words.back()] = {at, at + size}, module_.shared_end = at + size;
     } else if (words[0] == ".global" && text.find('{') != std::string::npos) {  // = {1, 2, ...}, bytes
@@ -308,7 +308,7 @@ class Reader {
       in.operands[0] = loads ? operand(what) : slot, in.operands[1] = loads ? slot : operand(what);
       return emit(in);
     }
-    if (words[2] == "nc") words.erase(words.begin() + 2);  // by another cache
+    if (words[2] == "nc") words.erase(words.begin() + 2);  // a cache hint
     in.space = words[1] == "global"   ? GLOBAL
                : words[1] == "shared" ? SHARED
                : words[1] == "local"  ? LOCAL

@@ -1,11 +1,11 @@
-// Executes the PTX of a kernel on the processor, by the PTX ISA's definitions; an instruction that our kernels do not
-// use is an error. Threads of a warp run together where they are at the same instruction, the warps of a block as far
-// as they can, one after the other, and so do the blocks.
+// Executes the PTX of a kernel on the CPU, as the PTX ISA defines it; an instruction that our kernels do not use is an
+// error. Threads of a warp run together while they are at the same instruction; warps of a block run one after another,
+// each as far as it can, and blocks run sequentially.
 //
-// Errors, as they are undefined or fatal on a GPU: an access outside of every array or not aligned; two
-// threads that access the same memory, one of them writing, with no barrier in between; shared memory or a new array
-// that is read before it is written; barriers, shuffles and matrix instructions that not all threads reach; a shuffle
-// from a thread that is not there; more threads or shared memory than a kernel may have; an integer divided by 0.
+// Errors, because they are undefined or fatal on a GPU: an access outside every array, or unaligned; accesses of two
+// threads to the same memory, one of them a write, without a barrier in between; a read of shared memory or a new array
+// before it is written; barriers, shuffles and matrix instructions that not all threads reach; a shuffle from a missing
+// thread; more threads or shared memory than a kernel may have; an integer division by 0.
 #include <memory>
 #include <numeric>
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr size_t MOST_SHARED = 48 << 10;  // bytes; more take an attribute of the kernel
+constexpr size_t MOST_SHARED = 48 << 10;  // bytes; more would need an attribute of the kernel
 
 [[noreturn]] void complain(const Warp& w, const Instruction& in, const std::string& what) {
   throw Error(what + " (block " + std::to_string(w.block->number) + ", thread " + std::to_string(w.first + w.lane) +
@@ -38,8 +38,8 @@ u32 first_place(const Warp& w, u32 among) {
   return at;
 }
 
-// `lanes` are at an instruction that threads of the warp execute together: it is executed when the last of them comes.
-// Returns who has executed it, or has come to a barrier of the block.
+// `lanes` are at an instruction that the threads of a warp execute together, when the last of them arrives. Returns the
+// lanes that have executed it or have reached a block barrier.
 u32 meet(Warp& w, const Instruction& in, u32 lanes, u32 at) {
   w.lane = __builtin_ctz(lanes);
   u32 needed = w.live, here = lanes | lanes_at(w, w.waiting, at);
@@ -57,7 +57,7 @@ u32 meet(Warp& w, const Instruction& in, u32 lanes, u32 at) {
   return here;
 }
 
-// Execute from `at` on while these lanes stay together and ahead of `other`, the place of the next ones behind them.
+// Execute from `at` on while these lanes stay together and before `other`, the position of the next lanes.
 void step(Warp& w, u32 lanes, u32 at, u32 other) {
   for (;;) {
     const Instruction& in = w.block->module->code[at];
@@ -77,7 +77,7 @@ void step(Warp& w, u32 lanes, u32 at, u32 other) {
         go(w, active, in.target);
         if (active == lanes && in.target < other) { at = in.target; continue; }
       } else if (in.kind == RETURN && in.target) {
-        w.live &= ~active, w.waiting = 0;  // those that waited for them need not any more
+        w.live &= ~active, w.waiting = 0;  // others no longer wait for them
       } else if (in.kind == RETURN) {
         for (u32 rest = active; rest; rest &= rest - 1)
           w.at[__builtin_ctz(rest)] = w.slot(in.operands[0])[__builtin_ctz(rest)];
@@ -93,11 +93,11 @@ void step(Warp& w, u32 lanes, u32 at, u32 other) {
   }
 }
 
-// Until all threads have ended, or wait at a barrier of the block.
+// Run until all threads have ended or wait at a block barrier.
 void run(Warp& w) {
   w.at_barrier = false;
   while (u32 ready = w.live & ~w.waiting) {
-    // Threads that are behind go first, so that all meet again where their ways do.
+    // Threads that are behind run first, so that threads reconverge where their paths do.
     u32 at = first_place(w, ready), lanes = lanes_at(w, ready, at);
     step(w, lanes, at, first_place(w, ready & ~lanes));
     if (w.at_barrier) return;

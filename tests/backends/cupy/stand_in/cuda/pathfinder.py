@@ -1,4 +1,4 @@
-"""Finding NVIDIA's libraries, of which there is a stand-in for cuBLASLt."""
+"""Finds NVIDIA's libraries: only the stand-in for cuBLASLt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Found:
 
 
 def load_nvidia_dynamic_lib(name: str) -> Any:
-    """The library, loaded; a RuntimeError where it is not installed."""
+    """The loaded library. Raises RuntimeError if it is not installed."""
     if name != "cublasLt" or not fake_cublaslt.is_installed():
         raise RuntimeError(f'Failure finding "lib{name}.so"')
     return Found(fake_cublaslt.load())

@@ -1,8 +1,8 @@
-"""A stand-in for CuPy over NumPy, for tests on machines without a GPU.
+"""A stand-in for CuPy on NumPy, for tests on machines without a GPU.
 
-It offers what ``surface.json`` records of the real CuPy and nothing else, with the recorded signatures and loops. It is
-no friendlier than the real one: arrays are not converted to NumPy's or mixed with them, indices out of range wrap
-around, new memory holds rubbish, and what CuPy refuses is refused. User-defined kernels are compiled by g++.
+It offers only what ``surface.json`` records of the real CuPy, with the recorded signatures and loops. It is as strict
+as CuPy: arrays are not converted to NumPy's or mixed with them, indices out of range wrap around, new memory holds
+garbage, and calls that CuPy rejects raise. User-defined kernels are compiled by g++.
 """
 
 from __future__ import annotations

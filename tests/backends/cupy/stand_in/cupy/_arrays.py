@@ -21,20 +21,20 @@ class Pointer:
 
 
 def rubbish(shape: Any, dtype: Any) -> Any:
-    """New memory, which holds no zeros."""
+    """New memory, filled with garbage."""
     made = np.empty(shape, dtype)
     made.fill(111 if made.dtype.kind in "iufcV" else True)
     return made
 
 
 class ndarray:  # noqa: N801 - CuPy's name
-    """An array on the one device that there is."""
+    """An array on the only device."""
 
     __array_ufunc__ = None
     __array_priority__ = 100
 
     def __init__(self, given: Any, dtype: Any = float) -> None:
-        """New memory of a shape and dtype, as CuPy's makes it; also an array of NumPy's as one of these."""
+        """Allocate a shape and dtype, as in CuPy; or wrap a NumPy array."""
         self._host = given if isinstance(given, np.ndarray) else Tape.allocated(rubbish(given, dtype))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -73,7 +73,7 @@ class ndarray:  # noqa: N801 - CuPy's name
     ) -> ndarray:
         wanted = np.dtype(dtype)
         if BFLOAT16 in (wanted, self.dtype) and not {wanted, self.dtype} <= {BFLOAT16, np.dtype(np.float32)}:
-            raise TypeError("bfloat16 goes through float32 only, as far as the stand-in knows")
+            raise TypeError("the stand-in converts bfloat16 only from and to float32")
         source = self._host
         with np.errstate(all="ignore"):
             return ndarray(Tape.made(lambda: source.astype(wanted, order=order, copy=copy)))
@@ -124,7 +124,7 @@ class ndarray:  # noqa: N801 - CuPy's name
         target, place, given = self._host, host_key(key), host(value)
         if not isinstance(given, np.ndarray):
             known_number(given)
-            np.empty((), target.dtype)[()] = given  # warns where it does not fit
+            np.empty((), target.dtype)[()] = given  # warns if it does not fit
         Tape.writing(target)
 
         def write() -> None:
@@ -142,7 +142,7 @@ class ndarray:  # noqa: N801 - CuPy's name
 
 
 def host_key(key: Any) -> Any:
-    """A key of slices, numbers, or one of truth values."""
+    """A key of slices and numbers, or a bool mask, for NumPy."""
     if isinstance(key, ndarray):
         assert key.dtype == np.bool_
         Tape.forbid("D2H transfers")
@@ -154,7 +154,7 @@ def host_key(key: Any) -> Any:
 
 
 def host(value: Any) -> Any:
-    """The NumPy array of an array; a number stays one, and what is NumPy's is refused as CuPy refuses it."""
+    """The NumPy array of an array; numbers are unchanged, and NumPy arrays raise, as in CuPy."""
     if isinstance(value, ndarray):
         return value._host
     if isinstance(value, (list, tuple)):
@@ -165,13 +165,13 @@ def host(value: Any) -> Any:
 
 
 def known_number(value: Any) -> None:
-    """Refuse what CuPy takes for no number: its own are of exactly these classes."""
+    """Raise for objects that CuPy does not accept as numbers: it accepts exactly these classes."""
     if type(value) not in (bool, int, float, complex) and not isinstance(value, np.generic):
         raise TypeError(f"Unsupported type {type(value)}")
 
 
 def wrapped(result: Any) -> Any:
-    """NumPy's result as CuPy's: an array, never a scalar."""
+    """A NumPy result as a CuPy array, never a scalar."""
     if isinstance(result, tuple):
         return tuple(wrapped(r) for r in result)
     return ndarray(result if isinstance(result, np.ndarray) else np.asarray(result))

@@ -1,4 +1,4 @@
-"""Devices, streams, graphs, memory, and what CUDA raises."""
+"""Devices, streams, graphs, memory, and CUDA's errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cupy._recording import Namespace, Tape
 
 
 class CUDARuntimeError(RuntimeError):
-    """An error of CUDA's."""
+    """An error from CUDA."""
 
 
 class OutOfMemoryError(MemoryError):
@@ -48,7 +48,7 @@ class Device:
 
 
 class Graph:
-    """Recorded calls; launching the graph makes them again, on memory in which they find nothing of before."""
+    """Recorded calls; a launch repeats them, after filling their memory with garbage."""
 
     def __init__(self, calls: list[Any], memory: list[Any]) -> None:
         self.calls, self.memory = calls, memory
@@ -66,7 +66,7 @@ class Graph:
 
 
 class Stream:
-    """A queue of work, which is done at once here."""
+    """A queue of work, which runs immediately here."""
 
     _current: ClassVar[list[Stream]] = []
     _count = 0
@@ -87,8 +87,8 @@ class Stream:
         if not self.ptr:
             raise RuntimeError("cannot capture on the default (legacy) stream")
         assert self.non_blocking
-        assert get_current_stream() is self, "what goes to another stream is not recorded"
-        assert ALLOCATORS, "memory of the recording would go to others"
+        assert get_current_stream() is self, "work on other streams is not recorded"
+        assert ALLOCATORS, "memory of the recording would be reused"
         Tape.begin(ALLOCATORS[-1].__self__)
 
     def end_capture(self) -> Graph:
@@ -104,7 +104,7 @@ class Stream:
         cuda.READS.append("synchronize")
 
 
-#: Which streams have waited for which.
+#: Pairs of streams: the one that waited, and the one that it waited for.
 WAITS: list[tuple[int, int]] = []
 
 NULL = Stream(null=True)
@@ -115,7 +115,7 @@ def get_current_stream() -> Stream:
 
 
 class Event:
-    """A point in a queue, which is reached at once, unless ``STUCK``."""
+    """A point in a queue, which is reached immediately unless ``STUCK``."""
 
     STUCK = False
 
@@ -133,7 +133,7 @@ class Event:
         Tape.forbid("waits")
 
 
-#: The allocators in whose contexts the program is.
+#: The allocators of the active contexts.
 ALLOCATORS: list[Any] = []
 
 
@@ -151,23 +151,23 @@ def alloc_pinned_memory(size: int) -> Any:
 
 
 class Memory:
-    """Memory of the device."""
+    """Device memory."""
 
     def __init__(self, size: int) -> None:
         self.size = size
 
 
 class MemoryPointer:
-    """A place in it."""
+    """A position in memory."""
 
     def __init__(self, mem: Memory, offset: int) -> None:
         self.mem, self.offset = mem, offset
 
 
 class Pool:
-    """The memory that CuPy holds."""
+    """A memory pool."""
 
-    #: The pools that gave their memory back, and those of them that did while something was recorded.
+    #: The pools that freed their memory, and those that did so during a recording.
     FREED: ClassVar[list[int]] = []
     FREED_MEANWHILE: ClassVar[list[int]] = []
 
@@ -204,7 +204,7 @@ get_default_pinned_memory_pool = get_default_memory_pool
 class cuda(Namespace):  # noqa: N801 - a module of CuPy's
     """Devices, streams, the driver."""
 
-    #: Whenever the host waited for the device.
+    #: An entry for each time the host waited for the device.
     READS: list[Any] = []  # noqa: RUF012
     Device, Event, Graph, Stream = Device, Event, Graph, Stream
     Memory, MemoryPointer, MemoryPool = Memory, MemoryPointer, Pool

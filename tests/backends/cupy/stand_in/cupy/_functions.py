@@ -15,7 +15,7 @@ from cupy._ufuncs import SURFACE
 
 
 def signature_of(name: str) -> inspect.Signature:
-    """The signature that the real CuPy has."""
+    """The real CuPy's signature."""
     return inspect.Signature(
         [
             inspect.Parameter(n, inspect._ParameterKind[kind], default=inspect.Parameter.empty if d is None else d)
@@ -25,12 +25,12 @@ def signature_of(name: str) -> inspect.Signature:
 
 
 def function(name: str, body: Any) -> Any:
-    """``body``, called with arrays of NumPy's, and only as the real one may be called."""
+    """A function that binds arguments by CuPy's signature and calls ``body`` with NumPy arrays."""
     signature = signature_of(name)
 
     @functools.cache
     def bound(count: int, *keywords: str) -> dict[str, Any]:
-        """Each parameter's place among so many arguments and these keywords."""
+        """The argument of each parameter, for a number of positional arguments and these keywords."""
         return signature.bind(*range(count), **dict(zip(keywords, keywords, strict=True))).arguments
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,7 @@ def truths(operation: Any) -> Any:
 
 def places(operation: Any) -> Any:
     def body(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        assert a.dtype.kind in "biu", "which of several NaN is found is left to chance"
+        assert a.dtype.kind in "biu", "which of several NaN is found is undefined"
         return operation(a, axis=axis, keepdims=keepdims).astype("q")
 
     return body
@@ -107,7 +107,7 @@ def joined(operation: Any) -> Any:
     def body(tup: Any, axis: int = 0, **_: Any) -> Any:
         assert len({t.dtype for t in tup}) == 1
         if len(tup) > 8 and builtins.sum(t.nbytes for t in tup) < len(tup) << 21:
-            Tape.forbid("H2D transfers")  # of their addresses
+            Tape.forbid("H2D transfers")  # of the addresses
         return operation(tup, axis=axis)
 
     return body
@@ -153,7 +153,7 @@ def matmul(x: ndarray, y: ndarray) -> ndarray:
 
 
 def unraised(operation: Any, results: Any) -> Any:
-    """``operation``, which for a matrix without a result makes NaN of the shapes in ``results``."""
+    """``operation``, which returns NaN instead of raising; ``results`` tells whether it returns a tuple."""
 
     def body(a: Any, *args: Any, **options: Any) -> Any:
         assert a.dtype.char in "fdFD"
@@ -188,10 +188,10 @@ linalg = Namespace(
 
 
 class Plan:
-    """A plan that cuFFT has made for a transform: it owns memory."""
+    """A cuFFT plan for a transform; it owns memory."""
 
 
-#: The plans that are kept, the last used last.
+#: The cached plans, least recently used first.
 PLANS: dict[Any, Any] = {}
 
 

@@ -1,4 +1,4 @@
-"""User-defined kernels, compiled for the processor."""
+"""User-defined kernels, compiled for the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ sys.path.pop(0)
 
 
 class ElementwiseKernel:
-    """A user-defined kernel of each element."""
+    """A user-defined element-wise kernel."""
 
     def __init__(
         self, in_params: str, out_params: str, operation: str, name: str = "kernel", reduce_dims: bool = True,
@@ -68,7 +68,7 @@ class ReductionKernel:
 
 
 class RawModule:
-    """Kernels in CUDA C++, of which the tests have an emulation: all instances of a dtype are compiled together."""
+    """Kernels in CUDA C++, run by the tests' emulation; all instances for a dtype are compiled together."""
 
     def __init__(self, code: str, options: tuple[str, ...], name_expressions: tuple[str, ...]) -> None:
         assert options == ("-std=c++17",)
@@ -78,11 +78,11 @@ class RawModule:
         assert name in self.names
 
         def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-            # A structure of NumPy's is passed by value.
+            # NumPy structures are passed by value.
             values = [a if isinstance(a, np.ndarray) and a.dtype.char == "V" else host(a) for a in arguments]
             if Tape.calls is None:
                 compiled.launch(name, self.code, grid, block, values)
-            # A recording computes nothing, and what is written to by addresses in a structure could not be restored.
+            # A recording computes nothing, because writes through addresses in a structure could not be undone.
             Tape.add(lambda: compiled.launch(name, self.code, grid, block, values))
 
         return launch

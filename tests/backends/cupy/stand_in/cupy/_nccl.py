@@ -1,6 +1,6 @@
-"""NCCL as CuPy has it (``cupy.cuda.nccl``): the ranks are threads of this process, and their memory is the host's.
+"""NCCL with CuPy's interface (``cupy.cuda.nccl``), for ranks that are threads of this process, on host memory.
 
-It is as strict as the real one: what is sent has to be received with the same count and type, in the same order.
+It is as strict as NCCL: messages must be received with the same count and type, in the same order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 available = True
-#: ``ncclDataType_t``, by number.
+#: The dtypes of ``ncclDataType_t``, by value.
 TYPES = (
     np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64, np.float16, np.float32, np.float64, ml_dtypes.bfloat16
 )  # fmt: skip
@@ -32,18 +32,18 @@ class NcclError(RuntimeError):
 
 
 def get_unique_id() -> tuple[int, ...]:
-    """The identity of a new group: 128 numbers."""
+    """The id of a new group: 128 numbers."""
     return (next(_numbers), *[0] * 127)
 
 
 def groupStart() -> None:  # noqa: N802 - CuPy's name
-    """Hold back the calls that follow."""
+    """Defer the calls that follow."""
     assert getattr(_local, "held", None) is None
     _local.held = []
 
 
 def groupEnd() -> None:  # noqa: N802 - CuPy's name
-    """Make the calls that were held back: what is sent first, for in a group nothing waits for its turn."""
+    """Run the deferred calls, sends first, because calls in a group do not wait for each other."""
     held, _local.held = _local.held, None
     for first in (True, False):
         for is_send, call in held:
@@ -65,7 +65,7 @@ def _bytes_of(address: int, count: int, datatype: int) -> bytes:
 class NcclCommunicator:
     """A rank of a group."""
 
-    #: What is on its way, by group, sender and receiver.
+    #: Messages in transit, by group, sender and receiver.
     _mail: ClassVar[Any] = defaultdict(queue.Queue)
     #: The error that every group reports, if any.
     ERROR: ClassVar[str] = ""

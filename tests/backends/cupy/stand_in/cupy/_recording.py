@@ -15,13 +15,13 @@ class Namespace:
 
 
 class Tape:
-    """The calls being recorded, which write again what they have written.
+    """The calls being recorded; repeating one writes its results again.
 
-    Since a real recording computes nothing, everything is as it was when one ends, and what was made holds rubbish.
+    Because a real recording computes nothing, its end restores overwritten arrays and fills new memory with garbage.
     """
 
     calls: list[Any] | None = None
-    #: Where the memory comes from meanwhile, and the addresses of what was made of it.
+    #: The pool of the recording, and the addresses of arrays allocated from it.
     pool: Any = None
     inside: ClassVar[set[int]] = set()
     _made: ClassVar[list[Any]] = []
@@ -35,7 +35,7 @@ class Tape:
 
     @classmethod
     def end(cls) -> tuple[list[Any], list[Any]]:
-        """End it; returns the calls, and the memory that was made meanwhile, which they may use by its address."""
+        """End the recording; returns the calls, and the memory allocated meanwhile, which they may use by address."""
         calls, cls.calls = cls.calls, None
         assert calls is not None
         for array, before in reversed(cls._saved):
@@ -49,19 +49,19 @@ class Tape:
 
     @staticmethod
     def spoil(arrays: list[Any]) -> None:
-        """Fill memory of a recording with rubbish."""
+        """Fill memory of a recording with garbage."""
         for array in arrays:
             array.fill(True if array.dtype.kind == "b" else 111)
 
     @classmethod
     def add(cls, compute: Any) -> None:
-        """Remember a call, if something is being recorded."""
+        """Append a call to the recording, if any."""
         if cls.calls is not None:
             cls.calls.append(compute)
 
     @classmethod
     def allocated(cls, array: Any) -> Any:
-        """Remember new memory."""
+        """Register new memory with the recording, if any."""
         if cls.calls is not None:
             cls._made.append(array)
             cls.inside.add(root_of(array).ctypes.data)
@@ -69,7 +69,7 @@ class Tape:
 
     @classmethod
     def writing(cls, array: Any) -> None:
-        """Remember what is about to be written over, unless it was made meanwhile."""
+        """Save an array that is about to be overwritten, unless it was allocated during the recording."""
         if cls.calls is not None and array.flags.writeable:
             root = root_of(array)
             if all(root is not root_of(made) for made in cls._made):
@@ -77,7 +77,7 @@ class Tape:
 
     @classmethod
     def made(cls, compute: Any) -> Any:
-        """The result of ``compute``; a replay writes it anew into the same memory. Views need not be written."""
+        """The result of ``compute``; a replay writes it to the same memory again. Views need not be written."""
         result = compute()
         if cls.calls is None:
             return result
@@ -98,13 +98,13 @@ class Tape:
 
     @classmethod
     def forbid(cls, what: str) -> None:
-        """Refuse what waits for the device."""
+        """Raise during a recording, for calls that wait for the device."""
         if cls.calls is not None:
             raise RuntimeError(f"the current stream is capturing, so {what} are disallowed")
 
     @classmethod
     def refuse(cls, library: str) -> None:
-        """Refuse what CuPy lets no recording call."""
+        """Raise during a recording, for library calls that CuPy does not allow then."""
         if cls.calls is not None:
             raise NotImplementedError(f"calling {library} API during stream capture is currently unsupported")
 

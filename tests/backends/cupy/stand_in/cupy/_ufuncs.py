@@ -43,7 +43,7 @@ def _power(x: Any, y: Any) -> Any:
     return np.where(y == 0, 1, np.exp(np.log(x) * y)) if x.dtype.kind == "c" else np.power(x, y)
 
 
-#: Where CuPy computes something else than NumPy.
+#: Ufuncs whose results differ between CuPy and NumPy.
 OWN = {
     "remainder": _remainder, "floor_divide": _floor_divide, "nextafter": _nextafter, "expm1": _expm1, "log1p": _log1p,
     "power": _power,
@@ -89,7 +89,7 @@ class ufunc:  # noqa: N801 - CuPy's name
         return out
 
     def loop(self, operands: list[Any]) -> tuple[list[Any], Any]:
-        """The loop that takes the operands: see :meth:`choice`."""
+        """The loop for these operands: see :meth:`choice`."""
         types, result = self.choice(*map(kind, operands))
         for o, t in zip(operands, types, strict=True):
             number(o, t)
@@ -97,8 +97,8 @@ class ufunc:  # noqa: N801 - CuPy's name
 
     @functools.cache  # noqa: B019 - ufuncs live as long as the module
     def choice(self, *kinds: Any) -> tuple[list[Any], Any]:
-        """The first loop for operands of these kinds: arrays by safe casting, Python numbers by kind alone."""
-        # By identity: a dtype of NumPy's is equal to the Python class that it stands for.
+        """The first matching loop: arrays match by safe casting, Python numbers by kind."""
+        # ``in`` also matches a NumPy dtype, which equals its Python class.
         numbers = [score(k) for k in kinds if k in WEAK]
         arrays = [score(k) for k in kinds if k not in WEAK]
         weak = bool(arrays and numbers) and max(arrays) >= max(numbers)
@@ -114,12 +114,12 @@ def letter(char: str) -> Any:
     return BFLOAT16 if char == "E" else np.dtype(char)
 
 
-#: Python's numbers, whose dtype depends on what is beside them. A truth value has one, and a subclass is refused.
+#: Python numbers, whose dtype depends on the other operands. A bool has its own dtype, and subclasses raise.
 WEAK = (int, float, complex)
 
 
 def kind(operand: Any) -> Any:
-    """The kind, which decides on the loop: an array's dtype, or a Python number's class."""
+    """What selects the loop: an array's dtype, or a Python number's class."""
     if isinstance(operand, (np.ndarray, np.generic)):
         return operand.dtype
     known_number(operand)
@@ -127,25 +127,25 @@ def kind(operand: Any) -> Any:
 
 
 def score(kind: Any) -> int:
-    """How CuPy ranks the kinds: it does not know that of bfloat16, and takes it for the highest."""
+    """CuPy's rank of a kind; bfloat16, which it does not know, ranks highest."""
     if isinstance(kind, np.dtype):
         return {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}.get(kind.kind, 4)
     return (bool, int, float, complex).index(kind)
 
 
 def fits(kind: Any, wanted: Any, weak: bool) -> bool:
-    """Whether a loop takes an operand of a kind for one of its types."""
+    """Whether an operand of a kind matches one of a loop's types."""
     if isinstance(kind, np.dtype):
         return bool(np.can_cast(kind, wanted, "safe"))
     own = np.dtype({bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[kind])
     if np.can_cast(own, wanted, "safe"):
         return True
-    # NumPy's rule: bfloat16 beside a float is float32.
+    # NumPy's rule: bfloat16 with a Python float is float32.
     return weak and kind is not bool and bool(np.result_type(kind(0), wanted) == wanted)
 
 
 def number(operand: Any, wanted: Any) -> None:
-    """Refuse a Python number that does not fit a dtype, or warn of it, as NumPy does when it packs one."""
+    """Raise or warn for a Python number that does not fit a dtype, as NumPy's assignment does."""
     if type(operand) in WEAK:
         np.empty((), wanted)[()] = operand
 

@@ -1,4 +1,4 @@
-"""cuBLAS over host memory: it reads and writes by address, leading dimension and step, as the real one does."""
+"""cuBLAS on host memory, which reads and writes by address, leading dimension and stride like the real library."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ TYPES = {
     2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16), 0: np.dtype(np.float32), 1: np.dtype(np.float64),
     4: np.dtype(np.complex64), 5: np.dtype(np.complex128),
 }  # fmt: skip
-#: The types of which each half is a float64.
+#: The types with float64 parts, and the complex types.
 DOUBLE, COMPLEX = (1, 5), (4, 5)
-#: The dtype in which each cublasComputeType_t multiplies and adds up.
+#: The dtype in which each cublasComputeType_t multiplies and accumulates.
 COMPUTE = {68: np.float32, 77: np.float32, 70: np.float64}
 #: The calls since the list was last emptied.
 CALLS: list[tuple[Any, ...]] = []
 
 
 def columns(address: int, dtype: np.dtype[Any], rows: int, count: int, leading: int) -> Any:
-    """A matrix by columns at an address, as a view."""
+    """A column-major matrix at an address, as a view."""
     assert leading >= max(1, rows), f"CUBLAS_STATUS_INVALID_VALUE: leading dimension {leading} of {rows} rows"
     size = (count - 1) * leading + rows
     memory = (ctypes.c_char * (size * dtype.itemsize)).from_address(address)
@@ -31,7 +31,7 @@ def columns(address: int, dtype: np.dtype[Any], rows: int, count: int, leading: 
 
 
 def factor(address: int, compute: int, type_: int) -> complex:
-    """A number that is given by its address, complex for complex operands."""
+    """The number at an address, complex for complex operands."""
     kind = ctypes.c_double if compute == 70 else ctypes.c_float
     real, imag = (kind * 2).from_address(address) if type_ in COMPLEX else (kind.from_address(address).value, 0.0)
     return complex(real, imag)

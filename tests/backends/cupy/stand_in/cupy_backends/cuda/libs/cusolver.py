@@ -1,4 +1,4 @@
-"""The part of cuSOLVER that is called directly: Cholesky's factor in place, by columns, with its report in memory."""
+"""The part of cuSOLVER that is called directly: in-place column-major Cholesky, with its status in memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cupy_backends.cuda.libs.cublas import columns
 
 def _factorize(kind: Any, uplo: int, n: int, address: int, lda: int, info: int) -> None:
     cupy.Tape.refuse("cuSOLVER")
-    assert uplo == 1  # the upper triangle by columns
+    assert uplo == 1  # the upper triangle in column-major order
     matrix = columns(address, np.dtype(kind), n, n, lda)
     report = 0
     for j in range(n):
         pivot = matrix[j, j].real - (np.abs(matrix[:j, j]) ** 2).sum()
         if not pivot > 0:
-            report = j + 1  # what follows is left as it was, and may look like a factor
+            report = j + 1  # the rest is unchanged, and may look like a factor
             break
         matrix[j, j] = np.sqrt(pivot)
         for i in range(j + 1, n):

@@ -1,4 +1,4 @@
-"""NVRTC, of which only the presence is asked."""
+"""NVRTC: only its presence is checked."""
 
 
 def getVersion() -> tuple[int, int]:  # noqa: N802 - CuPy's name
