@@ -1,4 +1,4 @@
-"""The tape of closures: what it runs, in which order, what it lets go, and what it refuses."""
+"""The tape of closures: the order of operations, their lifetime, and errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_documented_negation() -> None:
     assert len(grads) == 2
 
 
-def test_operations_run_from_the_last_to_the_first_each_once() -> None:
+def test_operations_run_once_in_reverse_order() -> None:
     ran: list[int] = []
     tape = GradientTape()
 
@@ -93,11 +93,11 @@ def test_merged_tapes_are_right_on_diamonds(order: str) -> None:
     mine.add_backward_op(add)
     seed(mine, made["total"])
     assert mine.execute().get(x) == 16.0
-    its.add_backward_op(lambda g: None)  # an emptied tape may be used on
+    its.add_backward_op(lambda g: None)  # an emptied tape can still be used
     assert len(its) == 1
 
 
-def test_an_operation_is_let_go_as_it_has_run() -> None:
+def test_operations_are_freed_after_they_run() -> None:
     class Operation:
         def __call__(self, g: Gradients) -> None:
             pass
@@ -115,7 +115,7 @@ def test_an_operation_is_let_go_as_it_has_run() -> None:
 
 
 @pytest.mark.parametrize("executed", [False, True])
-def test_a_tape_and_its_gradients_die_with_their_last_reference(executed: bool) -> None:
+def test_tapes_and_gradients_are_freed_with_their_last_reference(executed: bool) -> None:
     x = bb.ones(2).require_grad()
     tape, gradients, of_tensors = GradientTape(), Gradients(), x.sum().backward()
     tape.add_backward_op(lambda grads: grads.mut_gradient(x).set(1.0))
@@ -136,7 +136,7 @@ def test_an_executed_tape_refuses_everything() -> None:
         tape.add_backward_op(lambda g: None)
 
 
-def test_an_operation_that_raises_consumes_the_tape_and_is_named() -> None:
+def test_a_failing_operation_consumes_the_tape_and_is_named() -> None:
     tape = GradientTape()
     ran = []
 
@@ -154,7 +154,7 @@ def test_an_operation_that_raises_consumes_the_tape_and_is_named() -> None:
         tape.execute()
 
 
-def test_append_refuses_itself_and_other_backends() -> None:
+def test_append_refuses_the_same_tape_and_other_backends() -> None:
     tape = GradientTape()
     with pytest.raises(ArgumentError, match="cannot be appended to itself"):
         tape.append(tape)
@@ -179,7 +179,7 @@ def test_a_cell_starts_as_zeros_of_the_tensors_shape_and_dtype(dtype: str) -> No
     cell.add(t)
     cell.addmul(t, 2.0)
     np.testing.assert_array_equal(cell.value, np.full((2, 3), 3.0, dtype), strict=True)
-    np.testing.assert_array_equal(before, 0.0)  # a primitive is never changed
+    np.testing.assert_array_equal(before, 0.0)  # primitives are never modified
     assert grads.mut_gradient(t) is cell
     cell.set(4)
     np.testing.assert_array_equal(grads.ref_gradient(t).value, np.full((2, 3), 4.0, dtype), strict=True)
@@ -195,7 +195,7 @@ def test_addmul_takes_numbers_arrays_and_gradients() -> None:
     np.testing.assert_array_equal(cell.value, [10.0, 15.0])
 
 
-def test_a_numpy_scalar_stands_for_as_many_as_there_are_elements() -> None:
+def test_numpy_scalars_are_broadcast() -> None:
     cell = Gradients().mut_gradient(np.ones(2, np.float32))
     for number in (np.float64(0.5), np.float32(0.5), np.int64(2), 2):
         cell.set(number)
@@ -207,7 +207,7 @@ def test_a_numpy_scalar_stands_for_as_many_as_there_are_elements() -> None:
         cell.set(np.array(0.5, np.float32))
 
 
-def test_a_cell_refuses_what_does_not_fit() -> None:
+def test_a_cell_refuses_other_shapes_and_dtypes() -> None:
     cell = Gradients().mut_gradient(np.zeros((2, 3)))
     for wrong in (np.zeros(3), np.zeros((2, 1)), np.zeros((1, 2, 3))):
         with pytest.raises(ShapeError, match="reduces or broadcasts by itself"):
@@ -242,7 +242,7 @@ def test_remove_get_containment_length_and_unused() -> None:
     assert (t in grads, len(grads), grads.get(t), grads.get(t, 5)) == (False, 0, None, 5)
     grads.mut_gradient(t).set(3.0)
     assert t in grads
-    assert u not in grads  # an equal array is another tensor
+    assert u not in grads  # equal arrays are different tensors
     assert grads.unused({"t": t, "rest": [u]}) == ["rest.0"]
     np.testing.assert_array_equal(grads.remove(t), [3.0, 3.0])
     assert grads.remove(t) is None
@@ -261,7 +261,7 @@ def test_gradients_may_be_given_to_execute() -> None:
         GradientTape().execute(Gradients(backend=Autodiff(OUTER)))
 
 
-def test_tensors_are_known_by_the_identity_of_their_node() -> None:
+def test_tensors_are_identified_by_their_node() -> None:
     x: Any = OUTER.set_require_grad(OUTER.from_inner(np.ones(2)), True)
     tensor = bb.asarray(np.ones(2)).require_grad()
     grads = Gradients()
@@ -328,10 +328,10 @@ def test_recorded_operations_take_lists_constants_and_integers() -> None:
     np.testing.assert_array_equal(grads.get(y), [2.0])
     unused = GradientTape()
     unused.record("exp", x)
-    assert len(unused.execute()) == 0  # nothing flowed to the result
+    assert len(unused.execute()) == 0  # the result has no gradient
 
 
-def test_recording_refuses_what_has_no_gradient() -> None:
+def test_recording_refuses_operations_without_gradient() -> None:
     with pytest.raises(ArgumentError, match=r"no operation 'multiply'"):
         GradientTape().record("multiply", np.ones(2), np.ones(2))
     with pytest.raises(ArgumentError, match="argmax has no gradient"):

@@ -1,4 +1,4 @@
-"""The typed graph's further derivatives, against closed forms."""
+"""Second derivatives and Jacobians of the typed graph, compared with closed forms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def normal(*shape: int, seed: int = 0) -> Any:
 # ---- closed forms of second order ----
 
 CLOSED: dict[str, tuple[Any, Any, Any]] = {
-    # The builder of f of one node, a point, and f'' there; f acts on each element by itself.
+    # A builder of an element-wise f, a point, and its second derivative.
     "cube by products": (lambda g, x: g.mul(g.mul(x, x), x), [2.0, -1.5, 0.25], lambda x: 6 * x),
     "pow": (lambda g, x: g.pow(x, 4), [2.0, -1.5, 0.0], lambda x: 12 * x**2),
     "exp": (lambda g, x: g.exp(g.mul(x, x)), [0.5, -1.0], lambda x: (2 + 4 * x**2) * np.exp(x**2)),
@@ -48,7 +48,7 @@ CLOSED: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", CLOSED)
-def test_second_derivatives_of_functions_of_one_element(name: str) -> None:
+def test_second_derivatives_of_elementwise_functions(name: str) -> None:
     build, point, second = CLOSED[name]
     graph = GradGraph()
     x = graph.parameter(np.array(point))
@@ -57,7 +57,7 @@ def test_second_derivatives_of_functions_of_one_element(name: str) -> None:
     np.testing.assert_allclose(graph.hessian(loss, x), np.diag(expected), rtol=1e-12, atol=1e-300)
     np.testing.assert_allclose(graph.hessian_diag(loss, x, 1e-5), expected, rtol=1e-12, atol=1e-300)
     np.testing.assert_allclose(graph.double_backward(loss, x), expected, rtol=1e-12, atol=1e-300)
-    np.testing.assert_array_equal(graph.grad(x), 0.0)  # nothing was accumulated
+    np.testing.assert_array_equal(graph.grad(x), 0.0)  # gradients were not accumulated
 
 
 def test_hessians_of_quadratic_forms_softmax_and_cross_entropy() -> None:
@@ -77,8 +77,8 @@ def test_hessians_of_quadratic_forms_softmax_and_cross_entropy() -> None:
     np.testing.assert_allclose(graph.hessian(first, logits), expected, rtol=1e-12, atol=1e-15)
 
 
-def test_hessians_of_norms_are_the_differences_of_gradients() -> None:
-    """Central differences of the exact gradient replace long closed forms, on every operation of form."""
+def test_hessians_of_norms_equal_differences_of_gradients() -> None:
+    """Central differences of the exact gradient replace long closed forms; the loss uses all shape operations."""
     graph, step = GradGraph(), 1e-6
     point = normal(2, 3)
     x, w = graph.parameter(point), graph.input(normal(2, 3, seed=1))
@@ -99,7 +99,7 @@ def test_hessians_of_norms_are_the_differences_of_gradients() -> None:
     np.testing.assert_allclose(hessian, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_hessians_of_records_go_over_all_elements_in_order() -> None:
+def test_hessians_of_records_have_all_elements_in_order() -> None:
     graph = GradGraph()
     node = graph.record(a=np.array([2.0, 3.0]), inner={"b": np.array([[5.0]])}, unused=np.ones(1))
     a = graph.struct_field(node, "a")
@@ -131,7 +131,7 @@ def test_jacobians() -> None:
     assert graph.hessian_diag(graph.sum(empty), empty).shape == (0,)
 
 
-def test_hessians_see_what_set_tensor_has_set() -> None:
+def test_hessians_use_values_of_set_tensor() -> None:
     graph = GradGraph()
     x = graph.parameter(np.array([2.0]))
     loss = graph.mul(graph.mul(x, x), x)
@@ -153,10 +153,10 @@ def test_derivatives_on_an_autodiff_backend_can_be_differentiated_again() -> Non
 # ---- batches ----
 
 
-def test_vmap_forward_maps_up_to_a_named_output_and_is_differentiable() -> None:
+def test_vmap_forward_maps_up_to_the_output_and_is_differentiable() -> None:
     graph, batch, point = GradGraph(), normal(4, 3, seed=1), normal(2, 3)
     x, w = graph.input(normal(3)), graph.parameter(point)
-    scaled = graph.scalar_mul(w, 2.0)  # does not depend on x, so that it is not repeated
+    scaled = graph.scalar_mul(w, 2.0)  # independent of x, so not repeated
     y = graph.reshape(graph.matmul(scaled, graph.reshape(graph.tanh_act(x), [3, 1])), [2])
     after = graph.exp(y)
     size = len(graph)

@@ -1,4 +1,4 @@
-"""The pages on tapes: their examples run, and their tables name every item of the documents they answer."""
+"""The pages on tapes: their examples run, and their tables list every item of the specifications."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def items(page: str) -> str:
     return "\n".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
 
 
-def test_every_item_of_the_documents_is_in_its_table() -> None:
+def test_tables_list_every_item_of_the_specifications() -> None:
     expected = {
         "trait": [*AUTODIFF_METHODS, "InnerBackend", "Gradients: Send", "Object Safety"],
         "record": [
@@ -55,7 +55,7 @@ def test_every_item_of_the_documents_is_in_its_table() -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_classes_have_public_paths_and_examples_that_run(module: ModuleType) -> None:
-    """Doctest does not find the examples in the methods of a class that is defined in another module than it names."""
+    """Doctest skips the examples of classes whose ``__module__`` is not the module that defines them."""
     for name in set(module.__all__) - {"AnyGradOp"}:
         cls = getattr(module, name)
         public = f"{cls.__module__}.{cls.__qualname__}"

@@ -1,4 +1,4 @@
-"""The typed graph: all 34 operations against central differences, the family of operations, nodes and records."""
+"""The typed graph: all 34 operations compared with central differences, operation types, nodes and records."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def positive(*shape: int, seed: int = 0) -> Any:
 
 
 def last(graph: GradGraph, node: int) -> AnyGradOp:
-    """The operation of a node that has just been made."""
+    """The operation of the newest node."""
     assert node == len(graph) - 1
     return graph.nodes()[node]
 
 
-# ---- the 34 operations: how to build a node of each, and parameters to build it on ----
+# ---- the 34 operations: a builder of a node of each, and parameters for it ----
 
 BUILD: dict[str, list[tuple[Build, tuple[Any, ...]]]] = {
     "Input": [(lambda g, p: g.mul(g.input(normal(3)), p), (normal(3, seed=1),))],
@@ -126,12 +126,12 @@ CASES = [
 
 
 def leaves_of(graph: GradGraph, tree: Callable[[int], Any]) -> list[Any]:
-    """Return the leaves of ``tree`` for each parameter."""
+    """Return the leaves of ``tree(parameter)`` for all parameters."""
     return [x for i, op in enumerate(graph.nodes()) if op == GradOp.Parameter() for x in flatten(tree(i))[0]]
 
 
 def set_leaf(graph: GradGraph, place: int, value: Any) -> None:
-    """Put another value in the place of one leaf of the parameters."""
+    """Replace one leaf of the parameters."""
     for node, op in enumerate(graph.nodes()):
         if op == GradOp.Parameter():
             leaves, form = flatten(graph.tensor(node))
@@ -178,7 +178,7 @@ def test_data_keep_their_dtype(name: str, build: Build, values: tuple[Any, ...],
     assert all(g.dtype == dtype for g in leaves_of(graph, graph.grad))
 
 
-def test_every_operation_has_a_case_and_its_documented_name_and_fields() -> None:
+def test_every_operation_has_a_case_and_the_documented_fields() -> None:
     fields = {
         "Add": 2, "Sub": 2, "Mul": 2, "Div": 2, "MatMul": 2, "Neg": 1, "Sum": 1, "Mean": 1, "ScalarMul": 2,
         "Exp": 1, "Ln": 1, "Sin": 1, "Cos": 1, "Sqrt": 1, "Pow": 2, "Sigmoid": 1, "Relu": 1, "TanhAct": 1, "Abs": 1,
@@ -286,7 +286,7 @@ def formula(op: AnyGradOp) -> str:
         case _:
             assert_never(op)
 '''
-#: ``GradOp`` itself is the type of each variant, also where a ``match`` is not complete.
+#: ``GradOp`` is the base type of all variants, also in an incomplete ``match``.
 NOMINAL = """
 def operand(op: GradOp) -> int:
     match op:
@@ -310,7 +310,7 @@ def test_a_match_over_all_operations_is_complete() -> None:
 
 
 @pytest.mark.slow
-def test_mypy_complains_when_a_case_is_missing(tmp_path: Path) -> None:
+def test_mypy_reports_a_missing_case(tmp_path: Path) -> None:
     (tmp_path / "whole.py").write_text(HEAD + EXHAUSTIVE + NOMINAL)
     (tmp_path / "lacking.py").write_text(HEAD + EXHAUSTIVE.replace("GradOp.Log2(a) | ", ""))
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml")]
@@ -327,7 +327,7 @@ def test_mypy_complains_when_a_case_is_missing(tmp_path: Path) -> None:
 # ---- semantics ----
 
 
-def test_conventions_at_edges() -> None:
+def test_gradients_at_kinks() -> None:
     graph = GradGraph()
     x = graph.parameter(np.array([-1.0, 0.0, 1.0]))
     for out, expected in (
@@ -392,7 +392,7 @@ def test_cross_entropy_of_both_kinds_of_targets_and_its_reductions() -> None:
         (np.ones((2, 3), "float32"), DTypeError, "the probabilities are float32 and the logits float64"),
     ],
 )
-def test_targets_that_mean_nothing(targets: Any, error: type[Exception], match: str) -> None:
+def test_invalid_targets_are_refused(targets: Any, error: type[Exception], match: str) -> None:
     graph = GradGraph()
     logits = graph.parameter(normal(2, 3))
     with pytest.raises(error, match=match):
@@ -457,7 +457,7 @@ def test_targets_that_mean_nothing(targets: Any, error: type[Exception], match: 
         (lambda g, x: g.value(g.input(np.ones(0))), ShapeError, "empty"),
     ],
 )
-def test_what_has_no_meaning_is_refused(build: Any, error: type[Exception], match: str) -> None:
+def test_invalid_calls_are_refused(build: Any, error: type[Exception], match: str) -> None:
     graph = GradGraph()
     x = graph.parameter(normal(2, 3))
     with pytest.raises(error, match=match):
@@ -479,7 +479,7 @@ def test_parameters_accumulate_until_zero_grad() -> None:
     assert graph.grad(y) is None
     graph.zero_grad()
     np.testing.assert_array_equal(graph.grad(w), [0.0, 0.0])
-    graph.backward(x)  # from nothing that has a gradient
+    graph.backward(x)  # no parameter is upstream
     np.testing.assert_array_equal(graph.grad(w), [0.0, 0.0])
     graph.backward_with_seed(y, np.array([1.0, -1.0]))
     np.testing.assert_array_equal(graph.grad(w), [1.0, -2.0])
@@ -490,7 +490,7 @@ def test_parameters_accumulate_until_zero_grad() -> None:
         graph.backward_collect(y, [x])
 
 
-def test_set_tensor_makes_what_depends_on_it_new() -> None:
+def test_set_tensor_updates_dependent_nodes() -> None:
     graph = GradGraph()
     w = graph.parameter(np.array([2.0]))
     cube = graph.mul(graph.mul(w, w), w)
@@ -506,7 +506,7 @@ def test_set_tensor_makes_what_depends_on_it_new() -> None:
         graph.set_tensor(w, np.ones(1, "float32"))
 
 
-def test_a_node_that_can_no_longer_be_computed_is_never_read() -> None:
+def test_nodes_that_fail_to_recompute_are_never_read() -> None:
     graph = GradGraph()
     mask, w = graph.input(np.array([1.0, 0.0])), graph.parameter(np.array([2.0, 3.0]))
     chosen = graph.where_cond(mask, w, graph.neg(w))
@@ -517,7 +517,7 @@ def test_a_node_that_can_no_longer_be_computed_is_never_read() -> None:
     graph.set_tensor(mask, np.array([0.0, 1.0]))
     np.testing.assert_array_equal(graph.tensor(chosen), [-2.0, 3.0])
     graph.set_tensor(mask, np.array([1.0, 1.0]))
-    graph.reforward(3, 3)  # recomputes nothing, so that the node is still old
+    graph.reforward(3, 3)  # recomputes nothing: the node is still outdated
     np.testing.assert_array_equal(graph.tensor(chosen), [2.0, 3.0])
 
 
@@ -597,7 +597,7 @@ def test_push_node_checks_its_value() -> None:
     assert len(graph) == 5
 
 
-def test_pushed_nodes_look_into_the_right_kind_of_tree() -> None:
+def test_pushed_nodes_need_the_matching_kind_of_tree() -> None:
     graph = GradGraph()
     record, mapping = graph.record(x=normal(2)), graph.mapping({"x": normal(2)})
     with pytest.raises(DTypeError, match="push_node: MapLookup: it is a record: use StructField"):
@@ -622,13 +622,13 @@ def test_lists_of_numbers_are_arrays() -> None:
     assert graph.tensor(tree)["a"].shape == (2,)
     assert [x.shape for x in graph.tensor(tree)["b"]] == [(2,), (3,)]
     double = graph.parameter(normal(2))
-    graph.set_tensor(double, [3.0, 4.0])  # numbers have no dtype of their own
+    graph.set_tensor(double, [3.0, 4.0])  # Python numbers have no dtype
     rows = graph.vmap_forward(double, [[1.0, 2.0], normal(2)], graph.neg(double))
     np.testing.assert_array_equal(graph.tensor(double), np.array([3.0, 4.0]), strict=True)
     np.testing.assert_array_equal(graph.tensor(rows[0]), np.array([-1.0, -2.0]), strict=True)
 
 
-def test_a_batch_that_cannot_be_mapped_over_leaves_nothing() -> None:
+def test_a_failing_vmap_forward_adds_no_nodes() -> None:
     graph = GradGraph()
     x = graph.input(normal(3))
     y = graph.sum(graph.exp(x))
@@ -746,14 +746,14 @@ def test_a_backend_without_values_has_masks_and_classes() -> None:
         (lambda g, r, m: g.record(x=3), DTypeError, r"write 3\.0"),
     ],
 )
-def test_fields_that_do_not_exist(build: Any, error: type[Exception], match: str) -> None:
+def test_invalid_fields_are_refused(build: Any, error: type[Exception], match: str) -> None:
     graph = GradGraph()
     record, mapping = graph.record(weight=normal(2), bias=normal(1)), graph.mapping({"a": normal(2)})
     with pytest.raises(error, match=match):
         build(graph, record, mapping)
 
 
-def test_a_record_is_read_by_name_and_place_and_not_changed() -> None:
+def test_records_are_read_by_name_or_index_and_immutable() -> None:
     record = Record(x=1, y=Record(z=2))
     assert (record.x, record["y"].z, record[0], len(record), list(record)) == (1, 2, 1, 2, ["x", "y"])
     assert repr(record) == "Record(x=1, y=Record(z=2))"
@@ -764,7 +764,7 @@ def test_a_record_is_read_by_name_and_place_and_not_changed() -> None:
         record.x = 2
 
 
-# ---- around ----
+# ---- backends, no_grad, pictures ----
 
 
 def test_the_backend_is_the_default_of_the_scope_or_the_one_given() -> None:
@@ -776,7 +776,7 @@ def test_the_backend_is_the_default_of_the_scope_or_the_one_given() -> None:
     assert repr(GradGraph()) == "<GradGraph: 0 nodes on numpy>"
 
 
-def test_a_graph_records_where_nothing_else_does() -> None:
+def test_a_graph_records_inside_no_grad() -> None:
     graph = GradGraph()
     w = graph.parameter(np.array([2.0]))
     with bb.no_grad():

@@ -1,4 +1,4 @@
-"""The tapes' own state: what is handed out is its receiver's, copies go their own way, nothing is half pickled."""
+"""Ownership of the tapes' state: returned values and copies are independent, and tapes cannot be pickled."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def graph_of_squares() -> tuple[GradGraph, int, int]:
     return graph, p, graph.mul(p, p)
 
 
-# ---- what is handed out ----
+# ---- returned values ----
 
 
-def test_writing_to_a_slots_value_changes_no_tape() -> None:
+def test_writing_to_a_slot_value_does_not_change_the_tape() -> None:
     tape, x, y = squares()
     for slot in (x, y):
         tape.value(slot)[...] = 100.0
@@ -42,7 +42,7 @@ def test_writing_to_a_slots_value_changes_no_tape() -> None:
     assert tape.backward(np.ones(2))[x].tolist() == [2.0, 6.0]
 
 
-def test_writing_to_a_nodes_value_or_gradient_changes_no_graph() -> None:
+def test_writing_to_a_node_value_or_gradient_does_not_change_the_graph() -> None:
     graph, p, y = graph_of_squares()
     for node in (p, y):
         graph.tensor(node)[...] = 100.0
@@ -52,7 +52,7 @@ def test_writing_to_a_nodes_value_or_gradient_changes_no_graph() -> None:
     assert graph.grad(p).tolist() == [2.0, 6.0]
 
 
-def test_a_records_parts_are_copies_too() -> None:
+def test_parts_of_records_are_copies_too() -> None:
     graph = GradGraph()
     model = graph.record(w=np.ones(2), b=np.zeros(1))
     graph.tensor(model).w[...] = 100.0
@@ -71,7 +71,7 @@ def test_a_parameter_may_be_updated_in_place_and_set_again() -> None:
     assert graph.tensor(y).tolist() == [0.0, 0.0]
 
 
-def test_writing_to_a_recorded_result_or_a_gradient_changes_no_closure() -> None:
+def test_writing_to_a_result_or_gradient_does_not_change_closures() -> None:
     tape, x = Closures(), np.array([0.0, 1.0])
     y = tape.record("exp", x)
     e = y.copy()
@@ -93,7 +93,7 @@ def test_writing_to_a_recorded_result_or_a_gradient_changes_no_closure() -> None
 
 
 @BOTH
-def test_copies_of_a_record_tape_go_their_own_way(copied: Copied) -> None:
+def test_copies_of_a_record_tape_are_independent(copied: Copied) -> None:
     tape, x, y = squares()
     other = copied(tape)
     z = other.record_mul(y, x)
@@ -104,7 +104,7 @@ def test_copies_of_a_record_tape_go_their_own_way(copied: Copied) -> None:
 
 
 @BOTH
-def test_copies_of_a_record_tape_have_values_of_their_own(copied: Copied) -> None:
+def test_copies_of_a_record_tape_have_their_own_values(copied: Copied) -> None:
     tape = GradientTape()
     a, b = tape.alloc(1), tape.alloc(1)
     total = tape.record_add(a, b)
@@ -117,7 +117,7 @@ def test_copies_of_a_record_tape_have_values_of_their_own(copied: Copied) -> Non
 
 
 @BOTH
-def test_copies_of_a_graph_go_their_own_way(copied: Copied) -> None:
+def test_copies_of_a_graph_are_independent(copied: Copied) -> None:
     graph, p, y = graph_of_squares()
     graph.backward(y)
     other = copied(graph)
@@ -141,7 +141,7 @@ def test_a_deep_copy_of_a_long_graph_needs_no_recursion() -> None:
 
 
 @BOTH
-def test_copies_of_gradients_go_their_own_way(copied: Copied) -> None:
+def test_copies_of_gradients_are_independent(copied: Copied) -> None:
     x, y, gradients = np.ones(1), np.ones(1), Gradients()
     gradients.mut_gradient(x).set(2.0)
     other = copied(gradients)
@@ -152,7 +152,7 @@ def test_copies_of_gradients_go_their_own_way(copied: Copied) -> None:
 
 
 @BOTH
-def test_a_tape_of_closures_has_no_copy_that_would_call_them_again(copied: Copied) -> None:
+def test_a_tape_of_closures_cannot_be_copied(copied: Copied) -> None:
     tape = Closures()
     tape.add_backward_op(lambda gradients: None)
     with pytest.raises(GraphError, match="neither copied nor pickled"):
@@ -161,7 +161,7 @@ def test_a_tape_of_closures_has_no_copy_that_would_call_them_again(copied: Copie
 
 
 @pytest.mark.parametrize("made", [squares()[0], graph_of_squares()[0], Closures(), Gradients()], ids=repr)
-def test_nothing_recorded_is_pickled(made: Any) -> None:
+def test_tapes_cannot_be_pickled(made: Any) -> None:
     with pytest.raises(GraphError, match="pickled"):
         pickle.dumps(made)
 
@@ -169,7 +169,7 @@ def test_nothing_recorded_is_pickled(made: Any) -> None:
 # ---- forms of calls and of arrays ----
 
 
-def test_slots_may_be_named() -> None:
+def test_slots_may_be_keyword_arguments() -> None:
     tape = GradientTape()
     a, b = tape.input(np.array([[1.0, 2.0]])), tape.input(np.array([[3.0], [4.0]]))
     assert tape.shape(tape.record_matmul(a=a, b=b)) == (1, 1)
@@ -182,7 +182,7 @@ def test_slots_may_be_named() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (2, 3), (2, 1, 3)])
-def test_gradients_data_and_buffers_may_have_one_axis(shape: tuple[int, ...]) -> None:
+def test_gradients_data_and_buffers_may_be_flat(shape: tuple[int, ...]) -> None:
     size = int(np.prod(shape))
     values = np.arange(1.0, size + 1)
     tape = GradientTape()

@@ -1,4 +1,4 @@
-"""The record tape: every method against central differences, the documented forms of calls, buffers, and errors."""
+"""The record tape: every method compared with central differences, documented forms of calls, buffers, and errors."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_values_of_the_corrected_layer_norm() -> None:
         np.testing.assert_allclose(tape.backward(dy)[0], expected, atol=6e-5)
 
 
-def test_the_scan_is_the_recurrence_and_one_step_where_a_is_zero() -> None:
+def test_the_scan_is_the_recurrence() -> None:
     x, b = normal(4), np.array([1.0, 2.0, 0.5, 1.0])
     tape = GradientTape()
     tape.record_ssm_scan(tape.input(x), np.array([0.9, 0.7, 0.95, 0.5]), b)
@@ -134,12 +134,12 @@ def test_the_scan_is_the_recurrence_and_one_step_where_a_is_zero() -> None:
 
 
 def stored(x: Any) -> Any:
-    """A quantized operand on the backend; anything else as it is."""
+    """A quantized operand on the backend; other operands unchanged."""
     return x.on(OUTER.inner_backend) if isinstance(x, Stored) else x
 
 
 def samples_to_record() -> list[Any]:
-    """Yield each differentiable operation with its first smooth sample whose operands a slot or a constant can be."""
+    """Each differentiable operation with its first smooth sample whose operands can be slots or constants."""
     found = []
     for name, samples in SAMPLES.items():
         for sample in samples.cases if OPERATIONS[name].differentiable else ():
@@ -152,7 +152,7 @@ def samples_to_record() -> list[Any]:
 
 @pytest.mark.parametrize(("name", "sample"), samples_to_record())
 def test_every_differentiable_operation_can_be_recorded(name: str, sample: Any) -> None:
-    """Gradients equal those of Autodiff, which are compared with central differences elsewhere."""
+    """Gradients equal those of Autodiff, which other tests compare with central differences."""
     tape, leaves = GradientTape(), []
 
     def slot(x: Any) -> Any:
@@ -168,7 +168,7 @@ def test_every_differentiable_operation_can_be_recorded(name: str, sample: Any) 
         leaves.append(OUTER.set_require_grad(OUTER.from_inner(x), True))
         return leaves[-1]
 
-    own = name in ("layer_norm", "ssm_scan")  # whose documented signatures are others
+    own = name in ("layer_norm", "ssm_scan")  # these have other signatures
     method: Any = (lambda *x, **o: tape.record(name, *x, **o)) if own else getattr(tape, f"record_{name}")
     recorded = method(*map(slot, sample.operands), **sample.attributes)
     results = getattr(OUTER, name)(*map(leaf, sample.operands), **sample.attributes)
@@ -317,7 +317,7 @@ def test_errors_name_the_operation_and_the_slots() -> None:
 # ---- the documented signatures ----
 
 
-def test_data_may_be_given_or_left_out_and_must_agree() -> None:
+def test_data_are_optional_and_must_agree_with_the_slot() -> None:
     x, y = normal(3), normal(3, seed=1)
     tape = GradientTape()
     a, b = tape.input(x), tape.input(y)
@@ -337,7 +337,7 @@ def test_data_may_be_given_or_left_out_and_must_agree() -> None:
     nan = tape.input(np.array([np.nan, np.inf]))
     tape.record_silu(nan, np.array([np.nan, np.inf]))
     float32 = tape.input(np.float32(x))
-    tape.record_silu(float32, x)  # within the rounding of the slot's dtype
+    tape.record_silu(float32, x)  # equal within the slot's dtype
 
 
 def test_slots_without_values_take_the_first_data() -> None:
@@ -362,7 +362,7 @@ def test_slots_without_values_take_the_first_data() -> None:
         tape.alloc(-1)
 
 
-def test_adding_needs_no_values_at_all() -> None:
+def test_addition_needs_no_values() -> None:
     tape = GradientTape()
     a, b = tape.alloc(3, "float64"), tape.alloc(3, "float64")
     total = tape.record_add(a, tape.record_add(a, b))
@@ -402,11 +402,11 @@ def test_products_of_products() -> None:
     again = tape.record_matmul(flat, a @ b, z, c, flat=False)
     np.testing.assert_allclose(tape.value(last), a @ b @ c)
     np.testing.assert_allclose(tape.value(again), a @ b @ c)
-    gradients = tape.backward(np.ones(4), output=last)  # a flat gradient of a matrix
+    gradients = tape.backward(np.ones(4), output=last)  # the flat gradient of a matrix
     np.testing.assert_allclose(gradients[flat], (np.ones((2, 2)) @ c.T).reshape(-1))
 
 
-def test_statistics_that_are_given_must_be_the_slots() -> None:
+def test_given_statistics_must_be_those_of_the_slot() -> None:
     x = normal(2, 5) + 100.0
     tape = GradientTape()
     slot = tape.input(x)
@@ -432,7 +432,7 @@ def chain() -> tuple[GradientTape, int, int, int]:
     return tape, x, y, tape.record_mul(tape.record_add(x, y), y)
 
 
-def test_the_tape_can_be_differentiated_again_and_from_any_slot() -> None:
+def test_backward_can_be_repeated_and_start_from_any_slot() -> None:
     tape, x, y, z = chain()
     first, second = tape.backward(np.ones(2)), tape.backward(np.ones(2))
     for a, b in zip(first, second, strict=True):
@@ -451,7 +451,7 @@ def test_the_tape_can_be_differentiated_again_and_from_any_slot() -> None:
     assert first[2][0] == 3.0
 
 
-def test_backward_starts_from_the_last_operation_though_slots_were_made_since() -> None:
+def test_backward_starts_from_the_last_operation() -> None:
     tape = chain()[0]
     wanted = tape.backward(np.ones(2))
     tape.input(np.array([7.0, 8.0]))
@@ -479,7 +479,7 @@ def test_gradients_are_added_to_buffers_in_place() -> None:
     np.testing.assert_array_equal(tensors[x], [16.0, 18.0])
 
 
-def test_buffers_that_are_no_arrays_are_replaced() -> None:
+def test_buffers_that_are_not_arrays_are_replaced() -> None:
     tape = GradientTape()
     x = tape.input(np.float32(2.0))
     tape.record_mul(x, x)
@@ -500,7 +500,7 @@ def test_buffers_that_are_no_arrays_are_replaced() -> None:
         (lambda ts: ts[2].setflags(write=False), ArgumentError, "slot 2 is read-only"),
     ],
 )
-def test_buffers_that_do_not_fit_are_refused_and_left_alone(change: Any, error: type[Exception], match: str) -> None:
+def test_wrong_buffers_are_refused_and_unchanged(change: Any, error: type[Exception], match: str) -> None:
     tape, *_ = chain()
     tensors = [np.full(2, 10.0) for _ in range(4)]
     change(tensors)
@@ -526,7 +526,7 @@ def test_an_empty_tape_has_no_gradients() -> None:
     assert GradientTape().backward(np.ones(1), buffers) is buffers
 
 
-# ---- what is not finite ----
+# ---- nonfinite gradients ----
 
 
 def unstable(build: Build, *inputs: Any) -> str:
@@ -540,7 +540,7 @@ def unstable(build: Build, *inputs: Any) -> str:
     return str(error.value)
 
 
-def test_a_gradient_that_is_not_finite_names_slot_and_operation() -> None:
+def test_nonfinite_gradients_name_slot_and_operation() -> None:
     message = unstable(lambda t, x: t.record_log(x), np.array([1.0, 0.0]))
     assert "the gradient of slot 0, made by input" in message
     assert "record_log in slot 1" in message
@@ -549,12 +549,12 @@ def test_a_gradient_that_is_not_finite_names_slot_and_operation() -> None:
     assert "record_sqrt in slot 2" in message
 
 
-def test_a_later_zero_does_not_hide_it() -> None:
+def test_a_later_zero_does_not_hide_nonfinite_gradients() -> None:
     message = unstable(lambda t, x: t.record_sqrt(t.record_relu(x)), np.array([1.0, -1.0]))
     assert "slot 1, which record_relu made" in message
 
 
-def test_loss_gradients_and_sums_that_are_not_finite() -> None:
+def test_nonfinite_loss_gradients_and_sums() -> None:
     tape, *_ = chain()
     for bad in (np.nan, np.inf):
         with pytest.raises(NumericalInstabilityError, match=r"slot 3.*comes from loss_grad"):
@@ -578,7 +578,7 @@ def test_the_backend_is_the_default_of_the_scope_or_the_one_given() -> None:
         assert GradientTape().backend is OUTER
 
 
-def test_a_backend_without_values_has_no_unstable_gradients_and_no_differing_data() -> None:
+def test_checks_of_values_are_skipped_without_values() -> None:
     tape, v = GradientTape(backend="null"), np.array([1.0, 2.0])
     x = tape.input(v)
     y = tape.record_layer_norm(tape.record_mul(x, v, x, v), 2.5, 2.25, np.ones(2))
@@ -598,7 +598,7 @@ def test_gradients_can_be_differentiated_again() -> None:
     np.testing.assert_allclose(OUTER.grad(x, OUTER.backward(first)), [12.0, 18.0])  # type: ignore[arg-type]
 
 
-def test_a_tape_records_where_nothing_else_does() -> None:
+def test_a_tape_records_inside_no_grad() -> None:
     tape = GradientTape()
     x = tape.input(np.array([2.0]))
     with bb.no_grad():
@@ -627,7 +627,7 @@ def test_a_hundred_thousand_slots() -> None:
     assert len(gradients) == 100_000
 
 
-def test_what_cannot_be_recorded_is_explained() -> None:
+def test_errors_of_unrecordable_operations() -> None:
     tape = GradientTape()
     for name, words in {
         "record_sotfmax": "no attribute 'record_sotfmax'",
@@ -661,7 +661,7 @@ def test_what_cannot_be_recorded_is_explained() -> None:
         lambda t: t.backward(1.0, output=True),
     ],
 )
-def test_truth_values_are_no_slots(use: Any) -> None:
+def test_booleans_are_not_slots(use: Any) -> None:
     tape = GradientTape()
     tape.input(np.ones((2, 2)))
     tape.input(np.ones((2, 2)))
@@ -714,7 +714,7 @@ def test_constant_integers_are_cast_to_the_dtype_of_the_slots(constant: Any) -> 
         tape.record("add", x, np.array([True, False, True]))
 
 
-def test_a_slot_without_a_value_is_told_what_gives_it_one() -> None:
+def test_errors_for_slots_without_a_value_have_a_hint() -> None:
     tape = GradientTape()
     a = tape.alloc(2)
     for use in (tape.record_exp, tape.record_layer_norm, tape.value):
@@ -753,7 +753,7 @@ def test_a_slot_without_a_dtype_takes_that_of_its_first_data() -> None:
     tape.record_add(tape.alloc(3), tape.input(THIRDS))
     assert [g.dtype.name for g in tape.backward(np.ones(3))] == ["float64"] * 3
     tape = GradientTape()
-    tape.record_add(tape.alloc(3), tape.alloc(3))  # never given any data
+    tape.record_add(tape.alloc(3), tape.alloc(3))  # without any data
     assert [g.dtype.name for g in tape.backward(np.ones(3))] == ["float32"] * 3
 
 
@@ -762,11 +762,11 @@ def test_data_of_another_dtype_than_an_allocated_slot_are_refused() -> None:
     a, b = tape.alloc(3, "float32"), tape.alloc((), "float64")
     with pytest.raises(DTypeError, match="the data of slot 0 are float64, and the slot is float32: cast them"):
         tape.record_silu(a, THIRDS)
-    assert tape.value(tape.record_silu(b, 0.5)).dtype == "float64"  # a Python number has no dtype
+    assert tape.value(tape.record_silu(b, 0.5)).dtype == "float64"  # Python numbers have no dtype
     tape.record_silu(a, THIRDS.astype("float32"))
 
 
-def test_an_operation_that_fails_gives_no_slot_a_value() -> None:
+def test_failing_operations_do_not_set_values() -> None:
     tape = GradientTape()
     a, b, c = tape.alloc(3), tape.alloc(4), tape.input(THIRDS)
     for wrong in (
@@ -782,7 +782,7 @@ def test_an_operation_that_fails_gives_no_slot_a_value() -> None:
     np.testing.assert_array_equal(tape.value(tape.record_mul(a, THIRDS, c, THIRDS)), THIRDS**2)
 
 
-def test_a_sum_has_a_value_as_soon_as_its_slots_have() -> None:
+def test_a_sum_has_a_value_once_its_slots_have() -> None:
     tape = GradientTape()
     u, v = tape.alloc(3), tape.alloc(3)
     w = tape.record_add(u, v)
@@ -851,7 +851,7 @@ def test_buffers_that_share_memory_are_refused(views: Any) -> None:
         lambda m: (m[0, :0], m[0], m[1:, ::-1]),
     ],
 )
-def test_parts_of_one_array_are_buffers_when_they_lie_apart(views: Any) -> None:
+def test_disjoint_views_of_one_array_can_be_buffers(views: Any) -> None:
     buffers = list(views(np.zeros((4, 8))))
     tape = GradientTape()
     for x in buffers:
@@ -861,7 +861,7 @@ def test_parts_of_one_array_are_buffers_when_they_lie_apart(views: Any) -> None:
     assert all((x == 1.0).all() for x in buffers)
 
 
-def test_a_method_that_is_bound_before_its_first_call_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bound_methods_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
     short = record.short
 
@@ -870,7 +870,7 @@ def test_a_method_that_is_bound_before_its_first_call_is_compiled_once(monkeypat
         return short(general)
 
     monkeypatch.setattr(record, "short", counted)
-    record._install(OPERATIONS["cosh"])  # as before the first call
+    record._install(OPERATIONS["cosh"])  # resets the method to its uncompiled state
     tape = GradientTape()
     x = tape.input(np.zeros(2))
     recorded = tape.record_cosh
@@ -880,7 +880,7 @@ def test_a_method_that_is_bound_before_its_first_call_is_compiled_once(monkeypat
     assert compiled == ["record_cosh"]
 
 
-def test_the_short_ways_take_every_form_of_a_call() -> None:
+def test_fast_methods_accept_every_form_of_a_call() -> None:
     tape = GradientTape()
     x, y = tape.input(np.array([2.0])), tape.input(np.array([3.0]))
     calls = [

@@ -1,4 +1,4 @@
-"""The tapes over tensors: tensors in, tensors out, and the same numbers as on primitives."""
+"""The tapes over tensors: tensors in and out, with the same values as over primitives."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_tape_of_closures() -> None:
         tape.record("mul", x, x)
 
 
-def test_nested_lists_are_taken_by_all() -> None:
+def test_all_tapes_take_nested_lists() -> None:
     tape = GradientTape()
     slot = tape.alloc(2, "float64")
     tape.record_silu(slot, [0.0, 0.0])
@@ -124,7 +124,7 @@ def test_nested_lists_are_taken_by_all() -> None:
     assert tree.tensor(tree.parameter({"w": [1.0, 2.0]}))["w"].shape == (2,)
 
 
-def test_tensors_of_the_level_of_the_tape_stay_differentiable() -> None:
+def test_tensors_of_the_tapes_level_stay_differentiable() -> None:
     x = bb.asarray(np.array([2.0, 3.0])).require_grad()
     tape = GradientTape(backend="autodiff(autodiff(numpy))")
     a = tape.input(x)
@@ -135,8 +135,7 @@ def test_tensors_of_the_level_of_the_tape_stay_differentiable() -> None:
 
 
 @pytest.mark.parametrize("made", ["GradientTape().input([1.0, 2.0])", "GradGraph().parameter([1.0, 2.0])"])
-def test_the_tapes_alone_are_enough(made: str) -> None:
-    """Nothing else of backburn need have been imported."""
+def test_the_tapes_can_be_imported_alone(made: str) -> None:
     program = f"from backburn.tape import GradGraph, GradientTape; print({made})"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert run.stdout == "0\n", run.stderr

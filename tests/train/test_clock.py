@@ -1,4 +1,4 @@
-"""A clock that jumps back and forth while a run goes on: it ends, is read, and is resumed."""
+"""Runs finish, can be read and are resumed even if the clock jumps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(folder: Path, epochs: int, resume: bool) -> Any:
 def test_a_clock_that_jumps(
     names: tuple[str, ...], jumps: tuple[float, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Times are wrong, and nothing else."""
+    """Only times are wrong."""
     straight = run(tmp_path / "straight", 3, False)
     for name in names:
         clock, each = getattr(time, name), itertools.cycle(jumps)

@@ -1,4 +1,4 @@
-"""Configurations: the digits', those of functions of one's own, and what is wrong with them, by file and line."""
+"""Configurations of the digits and of user functions, and their errors by file and line."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def faults(run: Any) -> str:
-    """The message about a configuration that can be read, and has a fault in its functions' arguments."""
+    """The message of the ``ConfigError`` that ``run`` raises."""
     with pytest.raises(ConfigError) as caught:
         run()
     return str(caught.value)
@@ -121,14 +121,14 @@ def test_the_example_is_a_configuration() -> None:
     assert run.check_without_import() == []
 
 
-def test_keys_of_before_name_the_digits(tmp_path: Path) -> None:
+def test_keys_without_functions_are_those_of_the_digits(tmp_path: Path) -> None:
     text = "[data]\nname = 'digits'\n[model]\nhidden = [8]\nactivation = 'tanh'\n[train]\nlabel_smoothing = 0.1\n"
     functions = read_config(written(tmp_path, text)).functions()
     assert functions["model",][1] == {"hidden": [8], "activation": "tanh"}
     assert functions["loss",][1] == {"label_smoothing": 0.1}
 
 
-def test_whole_numbers_do_for_fractions(tmp_path: Path) -> None:
+def test_integers_are_accepted_as_floats(tmp_path: Path) -> None:
     assert read_config(written(tmp_path, "[optimizer]\nlearning_rate = 1\n")).config.optimizer.learning_rate == 1.0
 
 
@@ -164,7 +164,7 @@ def test_whole_numbers_do_for_fractions(tmp_path: Path) -> None:
         ("[output]\nfolder = 3", "line 2: output.folder = 3: it should be a valid string"),
     ],
 )
-def test_wrong_keys_and_values_are_named_with_their_line(tmp_path: Path, text: str, expected: str) -> None:
+def test_errors_of_keys_and_values_name_their_line(tmp_path: Path, text: str, expected: str) -> None:
     path = written(tmp_path, text)
     assert faults(lambda: read_config(path).functions()).startswith(f"{path}, {expected}")
 
@@ -181,7 +181,7 @@ def test_wrong_keys_and_values_are_named_with_their_line(tmp_path: Path, text: s
         ("[schedule]\nwarmup_steps = 3", "line 2: [schedule] has no key 'warmup_steps'. Did you mean 'warmup'?"),
     ],
 )
-def test_keys_that_others_call_otherwise_are_named(tmp_path: Path, text: str, expected: str) -> None:
+def test_keys_of_other_libraries_get_a_hint(tmp_path: Path, text: str, expected: str) -> None:
     path = written(tmp_path, text)
     backend = bb.load_backend("autodiff(numpy)")
     assert faults(lambda: building.build(read_config(path), backend, [])).startswith(f"{path}, {expected}")
@@ -192,7 +192,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert [line.split(": ")[0].rpartition(" ")[2] for line in message.splitlines()] == ["3", "4", "1"]
 
 
-# ---- functions of one's own ----
+# ---- user functions ----
 
 
 def test_functions_are_found_beside_the_file_and_get_typed_arguments(own: Path) -> None:
@@ -204,7 +204,7 @@ def test_functions_are_found_beside_the_file_and_get_typed_arguments(own: Path) 
     assert sys.path[-1] == str(own.parent)
 
 
-def test_a_file_of_a_librarys_name_hides_nothing(own: Path) -> None:
+def test_files_named_like_libraries_do_not_shadow_them(own: Path) -> None:
     (own.parent / "numpy.py").write_text("raise RuntimeError('hidden')")
     (own.parent / "json.py").write_text("raise RuntimeError('hidden')")
     read_config(own).functions()
@@ -228,7 +228,7 @@ def test_a_file_of_a_librarys_name_hides_nothing(own: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("how", ["functions", "check_without_import"])
-def test_wrong_arguments_are_named_with_their_line(own: Path, how: str, old: str, new: str, expected: str) -> None:
+def test_errors_of_arguments_name_their_line(own: Path, how: str, old: str, new: str, expected: str) -> None:
     own.write_text(own.read_text().replace(old, new))
     assert faults(lambda: getattr(read_config(own), how)()).startswith(f"{own}, {expected}")
 
@@ -241,12 +241,12 @@ def test_checking_imports_nothing(own: Path) -> None:
     assert "own_was_imported" in sys.modules
 
 
-def test_what_a_source_does_not_say_is_not_checked(own: Path) -> None:
+def test_signatures_missing_from_the_source_are_not_checked(own: Path) -> None:
     own.write_text(own.read_text().replace("own:network", "own:computed").replace("own:error", "own:join"))
     assert read_config(own).check_without_import() == ["own:computed", "own:join"]
 
 
-def test_a_module_with_a_fault(own: Path) -> None:
+def test_errors_in_user_modules(own: Path) -> None:
     (own.parent / "own.py").write_text("def network(:\n")
     assert f"{own.parent / 'own.py'}, line 1: " in faults(read_config(own).check_without_import)
     (own.parent / "own.py").write_text("import nothing_like_this\n")
@@ -254,7 +254,7 @@ def test_a_module_with_a_fault(own: Path) -> None:
         read_config(own).functions()
 
 
-def test_one_function_of_ones_own_needs_the_others(tmp_path: Path) -> None:
+def test_user_functions_must_be_complete(tmp_path: Path) -> None:
     path = written(tmp_path, '[model]\nbuild = "own:network"\n[loss]\nfunction = "own:loss"\n')
     message = faults(lambda: read_config(path))
     assert message.startswith(f"{path}: [data] has no build, which names a function, package.module:function; [loss]")
@@ -264,7 +264,7 @@ def test_signatures_of_sources_are_those_of_the_functions(own: Path) -> None:
     for name, skip in (("network", 0), ("batches", 0), ("loss", 2), ("Watch", 0)):
         read = parameters_in_source(f"own:{name}", own.parent, skip)
         found = parameters_of(imported(f"own:{name}", own.parent), skip)
-        if name != "Watch":  # made by __new__
+        if name != "Watch":  # its signature is that of __new__
             assert read is not None
             assert (dict(read.types), read.required, read.takes_any) == (
                 dict(found.types), found.required, found.takes_any,
@@ -299,12 +299,12 @@ def test_options_change_any_key(tmp_path: Path, words: list[str], found: Any) ->
         ("backend.x=3", "the option backend.x=3: backend is a value, and not a table"),
     ],
 )
-def test_wrong_options_are_named(tmp_path: Path, word: str, expected: str) -> None:
+def test_errors_of_options_name_them(tmp_path: Path, word: str, expected: str) -> None:
     run = read_config(written(tmp_path, "backend = 'numpy'\n"))
     assert faults(lambda: run.overridden([word])) == expected
 
 
-def test_an_option_is_named_for_an_argument_of_a_function(own: Path) -> None:
+def test_errors_of_function_arguments_name_the_option(own: Path) -> None:
     run = read_config(own).overridden(["model.width=4.5"])
     assert faults(run.functions) == "the option model.width=4.5: model.width = 4.5: it should be a valid integer"
 

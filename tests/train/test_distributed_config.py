@@ -60,7 +60,7 @@ def trained(run: Run) -> Any:
 
 
 @pytest.mark.parametrize("parameters", ["replicated", "sharded", "state"])
-def test_a_configured_run_is_that_of_one_process(tmp_path: Path, parameters: str) -> None:
+def test_a_configured_run_equals_that_of_one_process(tmp_path: Path, parameters: str) -> None:
     expected = trained(configured(tmp_path, ""))
     found = trained(configured(tmp_path, f'[distributed]\nmesh = {{ dp = 4 }}\nparameters = "{parameters}"\n'))
     for name in ("loss", "lr"):
@@ -103,7 +103,7 @@ def test_layers_of_a_transformer_are_cut_over_tp(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("find", [mesh_of, check_plan])
-def test_what_is_wrong_has_a_line(tmp_path: Path, table: str, message: str, find: Any) -> None:
+def test_errors_name_their_line(tmp_path: Path, table: str, message: str, find: Any) -> None:
     with pytest.raises(ConfigError, match=message):
         find(configured(tmp_path, table))
 
@@ -119,7 +119,7 @@ def test_a_plan_that_does_not_fit_the_model_names_the_table(tmp_path: Path) -> N
         check_plan(run)
 
 
-def test_a_check_makes_the_model_of_a_plan_alone(tmp_path: Path) -> None:
+def test_a_check_builds_only_the_model_of_a_plan(tmp_path: Path) -> None:
     table = '[distributed]\nmesh = { dp = 3, tp = 2 }\nplan = "transformer"\n'
     assert check_plan(configured(tmp_path, "", "missing")) == ""
     assert check_plan(configured(tmp_path, "[distributed]\nmesh = { dp = 2 }\n", "missing")) == ""
@@ -141,7 +141,7 @@ def unmade() -> Any:
 
 
 @pytest.mark.parametrize("table", ["mesh = { dp = 4 }\ntimeout = 8.0", 'mesh = { dp = 2 }\nparameters = "sharded"'])
-def test_a_saved_model_says_nothing_of_shards(tmp_path: Path, table: str) -> None:
+def test_saved_models_do_not_depend_on_the_mesh(tmp_path: Path, table: str) -> None:
     texts: list[Any] = []
     for text in ("", f"[distributed]\n{table}\ncheck = true\n"):
         run = configured(tmp_path, text)
@@ -167,14 +167,14 @@ def test_processes_without_the_table_are_refused(tmp_path: Path, monkeypatch: py
 # ---- fit ----
 
 
-def test_a_model_elsewhere_is_refused() -> None:
+def test_a_model_on_another_backend_is_refused() -> None:
     with bb.use_backend("autodiff(numpy)"):
         model = layers()
     with pytest.raises(ArgumentError, match=r"on autodiff\(numpy\), which is not a backend of mesh\(dp=2\)"):
         train.fit(model, loss, rows(), optimizer=optim.SGD(0.1), epochs=1, mesh=mesh(dp=2))
 
 
-def test_any_loader_is_cut_and_callbacks_see_whole_values() -> None:
+def test_batches_of_any_loader_are_cut_and_callbacks_see_whole_values() -> None:
     grid, seen = mesh(dp=4), list[Any]()
 
     class Notes(train.Callback):

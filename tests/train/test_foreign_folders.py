@@ -1,4 +1,4 @@
-"""Run folders that others have filled: nothing of anybody's is lost, nothing hangs, errors are ours."""
+"""Run folders with foreign contents: no file is lost, nothing hangs, errors are backburn's."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from backburn.train.run_folder import RunFolder, read_rows
 from backburn.train.runs import aligned, comparison, run_table
 
 ROW = '{"epoch": 1, "step": 5, "loss": 0.5, "seconds": 2.0}\n'
-POSIX = pytest.mark.skipif(os.name == "nt", reason="of POSIX")
+POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX")
 
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A file of the user's, which nothing may change."""
+    """A user's file that must not change."""
     path = tmp_path / "victim"
     path.write_text("precious")
     return path
@@ -48,12 +48,12 @@ def listed(*arguments: object) -> int:
     return cli.main(["runs", *map(str, arguments)])
 
 
-# ---- looking ----
+# ---- listing runs ----
 
 
 @pytest.mark.parametrize("options", [[], ["--compare"], ["--json"], ["--report"]])
-def test_looking_writes_nothing_through_a_link(folder: Path, victim: Path, options: list[str]) -> None:
-    """Neither to what a lock leads to, nor to what a report does: the report takes the place of its link."""
+def test_listing_runs_writes_nothing_through_links(folder: Path, victim: Path, options: list[str]) -> None:
+    """The targets of a linked lock and report are unchanged; a new report replaces its link."""
     (folder / "lock").symlink_to(victim)
     (folder / "report.html").symlink_to(victim)
     assert listed(folder, *options) == 0
@@ -61,8 +61,8 @@ def test_looking_writes_nothing_through_a_link(folder: Path, victim: Path, optio
     assert (folder / "report.html").is_symlink() is ("--report" not in options)
 
 
-def test_looking_leaves_a_lock_as_it_is(folder: Path) -> None:
-    """Content, time and all: it may be of a program that is not a run."""
+def test_listing_runs_does_not_change_a_lock(folder: Path) -> None:
+    """Content and time are kept: the file may belong to another program."""
     lock = folder / "lock"
     lock.write_text("of another program")
     os.utime(lock, (1, 1))
@@ -70,8 +70,8 @@ def test_looking_leaves_a_lock_as_it_is(folder: Path) -> None:
     assert (lock.read_text(), lock.stat().st_mtime) == ("of another program", 1)
 
 
-def test_looking_opens_nothing_for_writing(folder: Path) -> None:
-    """As the interpreter's own audit of open files says."""
+def test_listing_runs_opens_nothing_for_writing(folder: Path) -> None:
+    """Checked with an audit hook of the interpreter."""
     (folder / "lock").write_text("12\n")
     program = (
         "import os, sys\n"
@@ -90,8 +90,8 @@ def test_looking_opens_nothing_for_writing(folder: Path) -> None:
 
 @pytest.mark.slow
 @POSIX
-def test_looking_turns_no_run_away(folder: Path) -> None:
-    """Looks in a loop beside locks that are taken and given back: none of these fails."""
+def test_listing_runs_does_not_block_locks(folder: Path) -> None:
+    """Acquiring a lock never fails while another process checks it in a loop."""
     lock, program = FileLock(folder / "lock"), "import sys; from backburn.train.locks import is_locked\nfrom pathlib "
     program += "import Path\nprint(flush=True)\nwhile True: is_locked(Path(sys.argv[1]))"
     with subprocess.Popen([sys.executable, "-c", program, str(lock.path)], stdout=subprocess.PIPE) as looking:
@@ -105,8 +105,8 @@ def test_looking_turns_no_run_away(folder: Path) -> None:
             looking.kill()
 
 
-def test_a_lock_of_another_process_is_seen(folder: Path) -> None:
-    """Also by a process that may only read it; and that it ends with the process."""
+def test_locks_of_other_processes_are_detected(folder: Path) -> None:
+    """They end with the process."""
     program = "import sys; from backburn.train.locks import FileLock\nfrom pathlib import Path\n"
     program += "lock = FileLock(Path(sys.argv[1])); print(lock.acquire(), flush=True); sys.stdin.read()"
     path = folder / "lock"
@@ -123,7 +123,7 @@ def test_a_lock_of_another_process_is_seen(folder: Path) -> None:
     assert not is_locked(path)
 
 
-# ---- what lies in a folder ----
+# ---- foreign files in a folder ----
 
 
 def _fifo(path: Path) -> None:
@@ -154,8 +154,8 @@ KINDS: dict[str, Callable[[Path], object]] = {
 @POSIX
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "steps.jsonl", "lock", "checkpoints", "report.html"])
-def test_whatever_has_the_name_of_a_file(folder: Path, name: str, kind: str, victim: Path) -> None:
-    """Looking and training end at once, with a result or an error of ours."""
+def test_other_objects_with_the_names_of_run_files(folder: Path, name: str, kind: str, victim: Path) -> None:
+    """Listing and training end at once, with a result or a backburn error."""
     path = folder / name
     path.unlink(missing_ok=True)
     KINDS[kind](path)
@@ -177,12 +177,12 @@ def test_whatever_has_the_name_of_a_file(folder: Path, name: str, kind: str, vic
     finally:
         run.close()
     assert victim.read_text() == "precious"
-    assert time.monotonic() - started < 60, "hangs"
+    assert time.monotonic() - started < 60, "too slow"
 
 
 @pytest.mark.parametrize("name", [*layout._RUN, "lock", "report.html", "curves.png", "timeline.json", "tensorboard"])
-def test_a_run_is_not_kept_beside_a_link(folder: Path, name: str, victim: Path) -> None:
-    """Whatever is to happen to the run; the link and what it leads to stay."""
+def test_run_folders_with_links_are_refused(folder: Path, name: str, victim: Path) -> None:
+    """With any option; the link and its target are kept."""
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(victim)
     for options in ({}, {"resume": True}, {"overwrite": True}):
@@ -194,8 +194,8 @@ def test_a_run_is_not_kept_beside_a_link(folder: Path, name: str, victim: Path) 
 
 @POSIX
 @pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv", "steps.jsonl", "lock"])
-def test_a_second_name_of_a_file_is_not_written_to(folder: Path, name: str, victim: Path) -> None:
-    """A hard link, such as an archive may hold."""
+def test_hard_links_are_not_written_to(folder: Path, name: str, victim: Path) -> None:
+    """An archive may contain hard links."""
     (folder / name).unlink(missing_ok=True)
     os.link(victim, folder / name)
     with pytest.raises(RunFolderError, match="is a link"):
@@ -203,8 +203,8 @@ def test_a_second_name_of_a_file_is_not_written_to(folder: Path, name: str, vict
     assert victim.read_text() == "precious"
 
 
-def test_checkpoints_elsewhere_are_not_deleted(folder: Path, tmp_path: Path) -> None:
-    """Neither by a limit of their number nor by a new run."""
+def test_linked_checkpoints_are_not_deleted(folder: Path, tmp_path: Path) -> None:
+    """Neither by the limit of their number nor by a new run."""
     others = tmp_path / "others"
     others.mkdir()
     for number in range(5):
@@ -216,8 +216,8 @@ def test_checkpoints_elsewhere_are_not_deleted(folder: Path, tmp_path: Path) -> 
     assert len(list(others.iterdir())) == 5
 
 
-def test_only_names_of_our_own_pattern_are_deleted(folder: Path) -> None:
-    """In the folder and in that of its checkpoints, and nowhere below."""
+def test_only_files_with_names_of_run_files_are_deleted(folder: Path) -> None:
+    """Only in the folder and its checkpoints, not in other subfolders."""
     (folder / "checkpoints").mkdir()
     (folder / "sub").mkdir()
     ours = [
@@ -242,8 +242,8 @@ def test_only_names_of_our_own_pattern_are_deleted(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "steps.jsonl", "best.safetensors", "report.html", "curves.png"])
-def test_a_file_of_the_users_is_no_place_for_a_run(tmp_path: Path, name: str) -> None:
-    """Such as in the current folder: nothing is written to it unless that is said."""
+def test_user_files_are_not_overwritten_by_a_run(tmp_path: Path, name: str) -> None:
+    """For example in the current folder, unless ``overwrite=True``."""
     (tmp_path / name).write_text("mine")
     for resume in (False, True):
         if resume and name in layout._RUN:
@@ -253,8 +253,8 @@ def test_a_file_of_the_users_is_no_place_for_a_run(tmp_path: Path, name: str) ->
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_lock_of_another_program_is_not_taken(tmp_path: Path) -> None:
-    """Its content stays."""
+def test_a_lock_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    """Its content is kept."""
     (tmp_path / "lock").write_text("a list of versions")
     with pytest.raises(RunFolderError, match="lock in it belongs to another program"):
         RunFolder(tmp_path).open()
@@ -262,7 +262,7 @@ def test_a_lock_of_another_program_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_links_to_folders_are_not_followed(folder: Path, tmp_path: Path) -> None:
-    """Runs elsewhere, the whole system and circles are not looked at; a folder that is named may be a link."""
+    """Links to other runs, to ``/`` and in cycles are ignored; a folder named by the user may be a link."""
     runs = folder.parent
     (tmp_path / "elsewhere" / "b").mkdir(parents=True)
     (tmp_path / "elsewhere" / "b" / "metrics.jsonl").write_text(ROW)
@@ -276,8 +276,8 @@ def test_links_to_folders_are_not_followed(folder: Path, tmp_path: Path) -> None
         find_runs([runs / "only"])
 
 
-def test_folders_in_folders_without_end(tmp_path: Path) -> None:
-    """Deeper than the stack of the interpreter."""
+def test_deeply_nested_folders(tmp_path: Path) -> None:
+    """Deeper than the interpreter's recursion limit."""
     deep = tmp_path / "deep"
     deep.mkdir()
     here, number = os.getcwd(), 1200
@@ -291,7 +291,7 @@ def test_folders_in_folders_without_end(tmp_path: Path) -> None:
         Path("metrics.jsonl").unlink()
         for _ in range(number):
             os.chdir("..")
-            os.rmdir("d")  # what removes a test's folder has less of a stack
+            os.rmdir("d")  # pytest cannot remove such deep folders
     finally:
         os.chdir(here)
 
@@ -306,8 +306,8 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize("key", ["loss", "epoch", "step", "seconds", "seconds/data", "examples_per_second"])
-def test_any_number_in_any_place(tmp_path: Path, key: str) -> None:
-    """All tables and pages are made, with other numbers beside it."""
+def test_extreme_values_in_any_column(tmp_path: Path, key: str) -> None:
+    """All tables and pages are still written."""
     for i, number in enumerate(NUMBERS):
         folder = tmp_path / f"{i:02d}"
         folder.mkdir()
@@ -327,8 +327,8 @@ def test_any_number_in_any_place(tmp_path: Path, key: str) -> None:
         assert listed(tmp_path, option) == 0
 
 
-def test_a_range_of_the_least_numbers(tmp_path: Path) -> None:
-    """Subnormal ones, whose differences have no eighth."""
+def test_subnormal_values(tmp_path: Path) -> None:
+    """An eighth of their range underflows."""
     lines = [json.dumps({"epoch": i, "loss": i * 5e-324}) for i in range(20)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert "loss" in aligned(run_table(find_runs([tmp_path])))
@@ -347,16 +347,16 @@ def test_a_range_of_the_least_numbers(tmp_path: Path) -> None:
         "1" * 5000,
     ],
 )
-def test_settings_that_are_none(folder: Path, content: str) -> None:
-    """One error, which names the file."""
+def test_invalid_settings(folder: Path, content: str) -> None:
+    """They raise one error that names the file."""
     (folder / "config.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(FileFormatError, match=r"config\.json"):
         read_run(folder)
     assert listed(folder) == 2
 
 
-def test_what_a_terminal_would_obey(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """In names of values, settings and folders: tables, pages and errors show it as it is written."""
+def test_control_characters_are_escaped(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In names of values, settings and folders, in tables, pages and errors."""
     bad = "\x1b]0;owned\x07\x1b[2J\u202e\r\ud800"
     row = {"epoch": 1, "step": 1, bad: 2.0, "validation/" + bad: 1.0, "loss": 1.0}
     (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
@@ -384,8 +384,8 @@ def test_what_a_terminal_would_obey(folder: Path, capsys: pytest.CaptureFixture[
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_many_names_and_rows_take_a_time_that_grows_with_the_file(folder: Path) -> None:
-    """A thousand rows of a thousand names each, all different: a table and a page of the first ones."""
+def test_many_names_and_rows_take_linear_time(folder: Path) -> None:
+    """300 rows of 300 different names each: tables and pages show the first ones."""
     with open(folder / "metrics.jsonl", "w") as file:
         for i in range(300):
             file.write(json.dumps({f"n{i}-{j}": j for j in range(300)}) + "\n")
@@ -397,7 +397,7 @@ def test_many_names_and_rows_take_a_time_that_grows_with_the_file(folder: Path) 
 
 
 def test_the_end_of_a_long_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole rows of it, at most so many bytes and rows."""
+    """Complete rows, up to limits of bytes and rows."""
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(f'{{"epoch": {i}}}\n' for i in range(1000)))
     monkeypatch.setattr(layout, "MOST_BYTES", 1000)

@@ -1,4 +1,4 @@
-"""A state that cannot be restored to its end: the trainer is what it was, and goes on as if nothing had been tried."""
+"""If restoring a state fails midway, the trainer is unchanged and continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trained(epochs: int) -> Any:
 )  # fmt: skip
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_a_state_with_a_bad_part_changes_nothing(part: str, epochs: int) -> None:
-    """Whichever part it is, also of a trainer that has not made a step."""
+    """For any part, also before the first step."""
     state = trained(3).state()
     broken: dict[str, Any] = {"rates": {"no such rate": {}}, "callbacks": {"EarlyStopping": {"best": "x"}}}
     state[part] = broken.get(part, {"x": object()})
@@ -42,8 +42,8 @@ def test_a_state_with_a_bad_part_changes_nothing(part: str, epochs: int) -> None
 @pytest.mark.parametrize(
     "owner", [nn.Module, optim.Adam, optim.Average, optim.schedules.ReduceOnPlateau, train.EarlyStopping, train.Trainer]
 )
-def test_an_interruption_within_changes_nothing(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Ctrl-C behind the loading of any part."""
+def test_an_interrupted_restore_changes_nothing(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Ctrl-C after loading any part."""
     state, tried = trained(3).state(), trained(1)
     before = tried.state()
     name = "_lower" if owner is train.Trainer else "load_state_dict"
@@ -66,7 +66,6 @@ def test_an_interruption_within_changes_nothing(owner: Any, monkeypatch: pytest.
 
 
 def test_a_state_of_another_run_changes_nothing() -> None:
-    """As it is said."""
     state, tried = trained(1).state(), trained(2)
     before = tried.state()
     state["about"]["optimizer"] = "SGD"
@@ -75,8 +74,8 @@ def test_a_state_of_another_run_changes_nothing() -> None:
     assert same(tried.state(), before)
 
 
-def test_what_is_compared_differs_after_a_step() -> None:
-    """The comparison of these tests is one."""
+def test_different_states_are_detected() -> None:
+    """The comparison of these tests detects differences."""
     assert not same(trained(1).state(), trained(2).state())
     assert not same({"a": 1}, {"a": 1.5})
     assert not same([1], [1, 2])

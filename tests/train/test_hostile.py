@@ -1,4 +1,4 @@
-"""Run folders, configurations, checkpoints, models and expressions that are changed at random: read, or refused."""
+"""Randomly changed run folders, configurations, checkpoints, models and specs are read or refused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ COUNT = 2000
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(FORMATS))
-def test_whatever_is_read_ends_with_a_result_or_an_error_of_ours(name: str, tmp_path: Path) -> None:
-    """And some of it is read, so that the changes are not all alike."""
+def test_randomly_changed_inputs_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    """Both outcomes occur, so the changes are not trivial."""
     folder = tmp_path / "inside"
     folder.mkdir()
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Memory over many steps: that of a run does not grow with them, but by a row of numbers for each epoch."""
+"""The memory of a run does not grow with its steps, only by one row per epoch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def mean_square(model: Any, batch: Any) -> Any:
 
 
 def grown(loss: Any, kind: Any, capture: bool, epochs: int) -> tuple[int, int]:
-    """The bytes and the objects by which epochs of five steps add to what there is after some."""
+    """The growth in bytes and objects during epochs of five steps, after a warm-up."""
     x = np.random.default_rng(0).standard_normal(SHAPES[kind]).astype(np.float32)
     whole = {"x": x, "y": x.reshape(40, -1)[:, :1]}
     trainer = train.Trainer(
@@ -62,7 +62,7 @@ def measured() -> tuple[int, int]:
 
 @pytest.fixture
 def traced() -> Any:
-    """Measures memory, without the timelines of backends of other tests, which remember calls of layers."""
+    """Measure memory without the traces of other tests, which record calls of layers."""
     watching = WATCHERS[:]
     WATCHERS.clear()
     tracemalloc.start()
@@ -74,15 +74,15 @@ def traced() -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", [False, True])
 @pytest.mark.parametrize("kind", list(SHAPES))
-def test_steps_leave_nothing_behind(kind: Any, capture: bool, traced: None) -> None:
-    """With an average, a validation and clipped gradients, recorded and not."""
+def test_steps_do_not_leak_memory(kind: Any, capture: bool, traced: None) -> None:
+    """With averaging, validation and clipping, recorded and not."""
     memory, objects = grown(mean_square, kind, capture, 20)
-    assert objects < 20, "one for an epoch"
+    assert objects < 20, "one per epoch"
     assert memory < 60_000
 
 
-def test_a_loss_that_keeps_its_values_is_found(traced: None) -> None:
-    """The measure of these tests is one."""
+def test_a_leaking_loss_is_detected(traced: None) -> None:
+    """The measurement of these tests detects leaks."""
     kept: list[Any] = []
 
     def keeping(model: Any, batch: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Loggers: the protocol, TensorBoard's files, and what is sent to Weights & Biases."""
+"""Loggers: the protocol, TensorBoard files, and data sent to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fit(*callbacks: Any, epochs: int = 3, **options: Any) -> Any:
 
 
 class Kept(train.Logger):
-    """A logger of one's own."""
+    """A user's logger."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, dict[str, float]]] = []
@@ -45,7 +45,7 @@ class Kept(train.Logger):
         self.closed += 1
 
 
-def test_a_logger_gets_the_rows_of_epochs_and_of_steps() -> None:
+def test_a_logger_gets_the_rows_of_epochs_and_steps() -> None:
     kept = Kept()
     run = fit(kept)
     epochs = [(step, row) for step, row in kept.rows if "loss" in row]
@@ -70,7 +70,7 @@ def test_a_logger_is_closed_when_a_run_fails() -> None:
     assert (kept.rows, kept.closed) == ([], 1)
 
 
-def test_a_logger_says_how_to_log() -> None:
+def test_a_logger_must_define_log() -> None:
     with pytest.raises(NotImplementedError, match=r"Logger\.log"):
         train.Logger().log({}, 1)
 
@@ -79,7 +79,7 @@ def test_a_logger_says_how_to_log() -> None:
 
 
 def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """The points in the files of a folder, by the names of the curves; purged ones are left out."""
+    """The points in the files of a folder by curve, without purged ones."""
     from tensorboardX.proto.event_pb2 import Event
 
     found: dict[str, list[tuple[int, float]]] = {}
@@ -89,7 +89,7 @@ def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
             size = int.from_bytes(content[start : start + 8], "little")
             event = Event.FromString(content[start + 12 : start + 12 + size])
             start += 16 + size
-            if event.HasField("session_log") and event.session_log.status == 1:  # START: later points are void
+            if event.HasField("session_log") and event.session_log.status == 1:  # START: purges later points
                 found = {name: [p for p in curve if p[0] < event.step] for name, curve in found.items()}
             for value in event.summary.value:
                 found.setdefault(value.tag, []).append((event.step, value.simple_value))
@@ -105,7 +105,7 @@ def test_tensorboard_has_every_point(tmp_path: Path) -> None:
     np.testing.assert_allclose([y for _, y in found["loss"]], [row["loss"] for row in run.history], rtol=1e-6)
 
 
-def test_tensorboard_in_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_tensorboard_in_a_given_folder(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     logger = train.TensorBoard(tmp_path / "mine")
     logger.log({"a": math.nan, "b/c": 2}, 7)
@@ -116,8 +116,8 @@ def test_tensorboard_in_a_folder_of_its_own(tmp_path: Path) -> None:
     assert math.isnan(found["a"][0][1])
 
 
-def test_tensorboard_goes_on_with_a_resumed_run(tmp_path: Path) -> None:
-    """Points after the step at which it goes on are replaced."""
+def test_tensorboard_continues_with_a_resumed_run(tmp_path: Path) -> None:
+    """Points after the resumed step are replaced."""
     pytest.importorskip("tensorboardX")
 
     class Interrupted(train.Callback):
@@ -135,7 +135,7 @@ def test_tensorboard_goes_on_with_a_resumed_run(tmp_path: Path) -> None:
     assert [step for step, _ in found["steps/loss"]] == [2, 4, 6, 8, 10, 12]
 
 
-def test_tensorboard_needs_a_place() -> None:
+def test_tensorboard_needs_a_folder() -> None:
     pytest.importorskip("tensorboardX")
     with pytest.raises(ArgumentError, match=r"TensorBoard: the run has no folder, so name one"):
         fit(train.TensorBoard())
@@ -163,7 +163,7 @@ class FakeRun:
 
 @pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch) -> list[FakeRun]:
-    """A stand-in for the package; the runs that were begun."""
+    """The runs started with a fake ``wandb`` package."""
     begun: list[FakeRun] = []
 
     def init(**options: Any) -> FakeRun:
@@ -188,7 +188,7 @@ def test_rows_are_sent(wandb: list[FakeRun], tmp_path: Path) -> None:
     assert run.finished
 
 
-def test_options_are_those_of_the_user(wandb: list[FakeRun], tmp_path: Path) -> None:
+def test_options_of_the_user_override_defaults(wandb: list[FakeRun], tmp_path: Path) -> None:
     fit(train.WandB(name="other", config={"a": 1}), folder=tmp_path / "a")
     assert (wandb[0].options["name"], wandb[0].options["config"]) == ("other", {"a": 1})
     fit(train.WandB(), epochs=1)
@@ -199,7 +199,7 @@ def test_options_are_those_of_the_user(wandb: list[FakeRun], tmp_path: Path) -> 
     assert (wandb[2].rows, wandb[2].id, wandb[2].finished) == ([(1, {"loss": 1.0})], "x", True)
 
 
-def test_a_resumed_run_goes_on_there(wandb: list[FakeRun], tmp_path: Path) -> None:
+def test_wandb_continues_with_a_resumed_run(wandb: list[FakeRun], tmp_path: Path) -> None:
     fit(train.WandB(), folder=tmp_path / "a", epochs=2)
     fit(train.WandB(), folder=tmp_path / "a", epochs=3, resume=True)
     assert wandb[1].options["id"] == wandb[0].id == "made-up"
@@ -208,7 +208,7 @@ def test_a_resumed_run_goes_on_there(wandb: list[FakeRun], tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_package_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_wandb_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Precision: what is cast, the scale of the loss, and float32 master weights."""
+"""Precision: casts, loss scaling, and float32 master weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCH: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
-def test_what_is_cast(name: str) -> None:
+def test_floats_of_parameters_and_batches_are_cast(name: str) -> None:
     precision, model = train.Precision(name), model_of()
     narrow = precision.cast(model)
     assert (narrow is model) == (name == "float32")
@@ -57,7 +57,7 @@ def test_shared_parameters_stay_shared() -> None:
 
 
 @pytest.mark.parametrize(("name", "rtol"), [("float32", 1e-6), ("bfloat16", 0.1), ("float16", 0.02)])
-def test_gradients_are_those_of_float32(name: str, rtol: float) -> None:
+def test_gradients_are_close_to_those_of_float32(name: str, rtol: float) -> None:
     precision, model, twin = train.Precision(name), model_of(), model_of()
     value, gradients = precision.value_and_gradients(loss, model, BATCH)
     expected = loss(twin, BATCH)
@@ -65,7 +65,7 @@ def test_gradients_are_those_of_float32(name: str, rtol: float) -> None:
     assert value.dtype is bb.float32
     assert value.item() == pytest.approx(expected.item(), rel=rtol)
     assert gradients.keys() == exact.keys()
-    scale = optim.global_norm(exact, norm_type=math.inf).item()  # of one parameter it may be nothing but rounding
+    scale = optim.global_norm(exact, norm_type=math.inf).item()  # per parameter it may be only rounding error
     for path, g in gradients.items():
         assert g.dtype is bb.float32, path
         np.testing.assert_allclose(g.numpy(), exact[path].numpy(), atol=rtol * scale, err_msg=path)
@@ -75,11 +75,11 @@ def test_gradients_are_those_of_float32(name: str, rtol: float) -> None:
     assert {x.dtype.name for x in model.parameters()} == {"float32"}
 
 
-def test_small_gradients_survive_by_the_scale() -> None:
+def test_loss_scaling_preserves_small_gradients() -> None:
     def tiny(model: Any, x: Any) -> Any:
         return (model["w"] * x).sum() * 1e-4
 
-    x = bb.asarray([1e-4, 1.0])  # gradients of 1e-8 and 1e-4, of which float16 has the second
+    x = bb.asarray([1e-4, 1.0])  # gradients 1e-8, which underflows in float16, and 1e-4
     for scale, survives in ((1.0, False), (2.0**15, True)):
         model = {"w": bb.asarray([1.0, 1.0]).require_grad()}
         _, gradients = train.Precision("float16", scale=scale).value_and_gradients(tiny, model, x)

@@ -1,4 +1,4 @@
-"""Lines of progress: what they show, and the time that is left."""
+"""Lines of progress: their contents and the remaining time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backburn import nn, optim, train
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -39,7 +39,7 @@ def test_lines_have_the_rate_and_the_time_left() -> None:
     assert re.fullmatch(pattern.format(4, 4, ""), lines[4]), lines[4]
 
 
-def test_lines_of_files_are_those_of_every_run() -> None:
+def test_lines_in_files_have_no_rate_or_time_left() -> None:
     data = bb.data.batches({"x": np.zeros((12, 1), np.float32)}, batch_size=6)
     stream = io.StringIO()
     trainer = train.Trainer(nn.Linear(1, 1), loss, data, optimizer=optim.SGD(0.1), callbacks=[train.Progress(stream)])
@@ -49,8 +49,8 @@ def test_lines_of_files_are_those_of_every_run() -> None:
     )
 
 
-def test_time_is_left_at_the_pace_of_the_epochs(monkeypatch: Any) -> None:
-    """Of this call: those of a run that is resumed were on another machine, perhaps."""
+def test_the_time_left_follows_the_pace_of_this_call(monkeypatch: Any) -> None:
+    """Earlier epochs of a resumed run may have been on another machine."""
     seconds = iter([100.0, 130.0, 160.0])
     monkeypatch.setattr("backburn.train.callbacks.time.monotonic", lambda: next(seconds))
 

@@ -1,4 +1,4 @@
-"""Reports: whole pages that load nothing, whose curves, tables and images are those of the run."""
+"""Reports: self-contained pages with the curves, tables and images of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOID = {"meta", "img", "br"}
 
 
 class Page(HTMLParser):
-    """Checks that elements are nested, and collects text, addresses and elements."""
+    """Checks the nesting of elements, and collects text, addresses and elements."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -65,12 +65,12 @@ def assert_loads_nothing(text: str) -> None:
 
 
 def drawing(chart: str) -> ElementTree.Element:
-    """The SVG of a chart, which is well-formed."""
+    """The parsed SVG of a chart."""
     return ElementTree.fromstring(chart[: chart.index("</svg>") + len("</svg>")])
 
 
-def test_points_are_where_their_values_are() -> None:
-    """The corners of the data are those of the plot."""
+def test_points_have_the_positions_of_their_values() -> None:
+    """Minimum and maximum are at the edges of the plot."""
     marks = drawing(line_chart({"a": [(1, 3.0), (2, 5.0), (3, 4.0)]})).findall("circle")
     places = [(float(m.attrib["cx"]), float(m.attrib["cy"])) for m in marks]
     middle = ((LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2)
@@ -87,7 +87,7 @@ def test_wide_ranges_are_logarithmic() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_values_that_are_not_finite_interrupt_a_curve(bad: float) -> None:
+def test_nonfinite_values_interrupt_a_curve(bad: float) -> None:
     found = drawing(line_chart({"a": [(1, 1.0), (2, 2.0), (3, bad), (4, 3.0)]}))
     assert len(found.findall("path")) == 2
     assert len(found.findall("circle")) == 3
@@ -138,7 +138,7 @@ def opened(address: str) -> Any:
     return np.asarray(image.open(io.BytesIO(content)))
 
 
-def test_images_are_what_another_library_reads() -> None:
+def test_pillow_reads_the_images() -> None:
     gray = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
     assert np.array_equal(opened(png(gray.tolist())), gray)
     coloured = np.arange(24, dtype=np.uint8).reshape(2, 4, 3) * 10
@@ -176,7 +176,7 @@ def test_confusion_counts_rows_by_the_true_class() -> None:
         (ArgumentError, "predicted are class numbers", ([0], [[0.1, 0.9]])),
     ],
 )
-def test_confusions_that_are_none(kind: Any, words: str, given: Any) -> None:
+def test_invalid_confusions(kind: Any, words: str, given: Any) -> None:
     with pytest.raises(kind, match=f"Confusion: .*{words}"):
         train.Confusion(*given)
 
@@ -256,7 +256,7 @@ def test_runs_without_an_epoch_and_with_nan() -> None:
     assert "no finite values" in text
 
 
-def test_many_epochs_are_cut_off_in_the_table() -> None:
+def test_the_table_shows_only_the_last_epochs() -> None:
     rows = [{"epoch": i, "loss": 1.0} for i in range(1, 301)]
     text = report_html(Run(Path("a"), {}, rows, []))
     assert "the last 200 of 300 epochs" in text
@@ -290,7 +290,7 @@ def test_a_run_writes_its_report(tmp_path: Path) -> None:
     assert "2 of 2 right" in page.words
     assert "loss by steps" in page.words
     assert "SGD" in page.words
-    # Written anew from the folder: all but the section.
+    # Rewritten from the folder, without the section.
     path = train.write_report(tmp_path / "a")
     assert path == tmp_path / "a" / "report.html"
     assert "2 of 2 right" not in path.read_text(encoding="utf-8")
@@ -306,7 +306,7 @@ def test_a_run_without_a_folder_names_a_file(tmp_path: Path) -> None:
         train.Report(wrong)
 
 
-def test_a_run_that_fails_has_a_report(tmp_path: Path) -> None:
+def test_a_failing_run_has_a_report(tmp_path: Path) -> None:
     class Broken(train.Callback):
         def on_epoch(self, trainer: Any, row: Any) -> None:
             raise RuntimeError("it is <broken>")
@@ -319,7 +319,7 @@ def test_a_run_that_fails_has_a_report(tmp_path: Path) -> None:
     assert called == []
 
 
-def test_a_section_that_fails_raises_its_own_error(tmp_path: Path) -> None:
+def test_a_failing_section_raises_its_own_error(tmp_path: Path) -> None:
     def section(trainer: Any) -> str:
         raise KeyError("mine")
 
@@ -336,7 +336,7 @@ def test_a_section_of_another_type_is_named(tmp_path: Path) -> None:
         fit(train.Report(wrong), folder=tmp_path / "a")
 
 
-def test_reports_of_what_is_no_run(tmp_path: Path) -> None:
+def test_reports_of_other_folders(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="there is no run here"):
         train.write_report(tmp_path)
     (tmp_path / "config.json").write_text("{", encoding="utf-8")

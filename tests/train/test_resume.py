@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed and resumed end as if they had not been."""
+"""Interrupted, killed and resumed runs end like uninterrupted ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCRIPT = training.ROOT / "tests" / "helpers" / "training.py"
 
 
 def go_on(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Go on with the run in a folder, in a process."""
+    """Start or resume the run in a folder, in a new process."""
     paths = [str(training.ROOT), str(training.ROOT / "src"), str(training.ROOT / "backends")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, str(SCRIPT), str(folder), *arguments]
@@ -33,7 +33,7 @@ def go_on(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that was not interrupted."""
+    """The folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     done = go_on(folder)
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def end_of(run: Any) -> dict[str, Any]:
-    """The state at the end of a run without times, which two equal runs have in common."""
+    """The state at the end of a run, without times."""
     state = run.state()
     state["history"] = [timeless(row) for row in state["history"]]
     del state["seconds"], state["passes"]
@@ -53,7 +53,7 @@ def timeless(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_equal(a: Any, b: Any, path: str = "") -> None:
-    """Trees of plain values and tensors are equal, bit by bit."""
+    """Assert that trees of plain values and tensors are bitwise equal."""
     if isinstance(a, dict):
         assert a.keys() == b.keys(), path
         for key in a:
@@ -72,13 +72,13 @@ def assert_equal(a: Any, b: Any, path: str = "") -> None:
 
 
 def newest(folder: Path) -> dict[str, Any] | None:
-    """The last state that was saved; None before the first."""
+    """The last saved state; None before the first."""
     found = sorted((folder / "checkpoints").glob("*.safetensors"))
     return load_state(found[-1]) if found else None
 
 
 def killed_until_done(folder: Path, moments: random.Random, kills: int) -> int:
-    """Kill a run ``kills`` times at random moments, then let it end; returns how many left a state within an epoch."""
+    """Kill a run ``kills`` times at random moments, then finish it; return how often the saved state was mid-epoch."""
     within = 0
     for _ in range(kills):
         done = go_on(folder, f"{moments.uniform(1.0, 16.0):.4f}")
@@ -108,7 +108,7 @@ def assert_same_files(folder: Path, whole: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 @pytest.mark.slow
-def test_a_run_killed_at_random_moments_ends_in_the_bytes_of_one_that_was_not(tmp_path: Path, whole: Path) -> None:
+def test_runs_killed_at_random_moments_end_with_identical_files(tmp_path: Path, whole: Path) -> None:
     within, moments = 0, random.Random(1)
     for number in range(5):
         folder = tmp_path / f"killed-{number}"
@@ -119,8 +119,8 @@ def test_a_run_killed_at_random_moments_ends_in_the_bytes_of_one_that_was_not(tm
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
-def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(tmp_path: Path, whole: Path) -> None:
-    for steps in ("7", "20", "19"):  # within epochs of ten steps, and not where a state has just been saved
+def test_killed_runs_end_with_identical_files(tmp_path: Path, whole: Path) -> None:
+    for steps in ("7", "20", "19"):  # mid-epoch (ten steps), and not just after a save
         done = go_on(tmp_path / "a", steps)
         assert done.returncode == -signal.SIGKILL, done.stderr
         state = newest(tmp_path / "a")
@@ -131,7 +131,7 @@ def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(tmp_path: Path, whol
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process by other means")
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", -2), ("SIGTERM", 1)])
 def test_a_signal_saves_within_the_epoch(tmp_path: Path, whole: Path, name: str, status: int) -> None:
     done = go_on(tmp_path / "a", "7", name)
@@ -159,7 +159,7 @@ def test_a_signal_saves_within_the_epoch(tmp_path: Path, whole: Path, name: str,
     ],
     ids=lambda options: "-".join(options) or "plain",
 )
-def test_a_saved_state_goes_on_in_the_same_bits(tmp_path: Path, spec: str, options: dict[str, Any]) -> None:
+def test_resuming_a_saved_state_is_bitwise_identical(tmp_path: Path, spec: str, options: dict[str, Any]) -> None:
     def fresh() -> dict[str, Any]:
         made = dict(options)
         if "optimizer" in made:
@@ -187,10 +187,10 @@ def test_a_saved_state_goes_on_in_the_same_bits(tmp_path: Path, spec: str, optio
     assert len(resumed.history) == 3
     assert_equal(end_of(resumed), end_of(whole))
     stopped.callbacks.pop()
-    assert_equal(end_of(stopped.fit(3)), end_of(whole))  # going on without loading is the same
+    assert_equal(end_of(stopped.fit(3)), end_of(whole))  # so does continuing without loading
 
 
-def test_data_without_a_position_go_on_at_an_epoch(tmp_path: Path, capsys: Any) -> None:
+def test_data_without_a_position_resume_at_an_epoch(tmp_path: Path, capsys: Any) -> None:
     def plain(epoch: int) -> Any:
         data = Batches()
         data.set_epoch(epoch)
@@ -214,7 +214,7 @@ def test_data_without_a_position_go_on_at_an_epoch(tmp_path: Path, capsys: Any) 
 
 
 class Loader(Batches):
-    """Data with the protocol of torchdata's loaders."""
+    """Data with torchdata's protocol for loaders."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ def _without_state(iterator: Any) -> Any:
     yield from iterator
 
 
-def test_loaders_with_a_state_dict_go_on_within_an_epoch(tmp_path: Path) -> None:
+def test_loaders_with_a_state_dict_resume_within_an_epoch(tmp_path: Path) -> None:
     whole = trainer(data=Batches()).fit(2)
     first = trainer(data=Loader(), callbacks=[])
 
@@ -261,7 +261,7 @@ def test_loaders_with_a_state_dict_go_on_within_an_epoch(tmp_path: Path) -> None
     assert_equal(end_of(resumed)["history"], end_of(whole)["history"])
 
 
-def test_trees_that_are_no_modules_are_saved(tmp_path: Path) -> None:
+def test_models_that_are_trees_are_saved(tmp_path: Path) -> None:
     def squares(model: Any, batch: Any) -> Any:
         return ((model["a"] * batch - model["b"][0]) ** 2.0).mean()
 
@@ -293,7 +293,7 @@ def test_trees_that_are_no_modules_are_saved(tmp_path: Path) -> None:
         ({"seed": 6}, "options seed was 5, is 6"),
     ],
 )
-def test_another_run_is_not_gone_on_with(tmp_path: Path, options: Any, words: str) -> None:
+def test_other_runs_are_not_resumed(tmp_path: Path, options: Any, words: str) -> None:
     trainer(tmp_path / "a").fit(1)
     with pytest.raises(
         bb.errors.RunFolderError, match=f"step-00000010.safetensors: the saved run is another one: .*{words}"
@@ -301,7 +301,7 @@ def test_another_run_is_not_gone_on_with(tmp_path: Path, options: Any, words: st
         trainer(tmp_path / "a", **options).fit(2, resume=True)
 
 
-def test_other_data_are_noticed_in_the_first_batch(tmp_path: Path) -> None:
+def test_other_data_are_detected_in_the_first_batch(tmp_path: Path) -> None:
     trainer(tmp_path / "a").fit(1)
     other = Batches(x=training.X.astype(np.float32))
     with pytest.raises(bb.errors.RunFolderError, match=r"had other data: x was float64\[n,6\], is float32\[n,6\]"):
@@ -322,7 +322,7 @@ def test_early_stopping_stays_stopped(tmp_path: Path) -> None:
     assert make(4).fit(9, resume=True).epoch == 5
 
 
-def test_a_file_that_is_no_state(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     bb.io.save_state(tmp_path / "s.safetensors", {"about": 3})
     with pytest.raises(bb.errors.FileFormatError, match="this is not the state of a training run"):
         trainer().resume(tmp_path / "s.safetensors")
@@ -332,7 +332,7 @@ def test_a_file_that_is_no_state(tmp_path: Path) -> None:
         trainer().save()
 
 
-def test_two_callbacks_of_a_class_have_states_of_their_own(tmp_path: Path) -> None:
+def test_two_callbacks_of_a_class_have_their_own_states(tmp_path: Path) -> None:
     def make() -> list[Any]:
         return [train.EarlyStopping("loss", patience=9), train.EarlyStopping("accuracy", patience=9, mode="max")]
 
@@ -344,9 +344,9 @@ def test_two_callbacks_of_a_class_have_states_of_their_own(tmp_path: Path) -> No
     assert restored[1].best == max(row["accuracy"] for row in run.history)
 
 
-def test_a_kill_between_the_last_step_of_an_epoch_and_its_state_repeats_no_row(tmp_path: Path) -> None:
+def test_a_kill_after_the_row_of_an_epoch_repeats_no_row(tmp_path: Path) -> None:
     class Killed(train.Callback):
-        """Ends a run after the row of its second epoch was written, as a kill does."""
+        """Ends a run like a kill after the row of its second epoch was written."""
 
         def on_epoch(self, trainer: Any, row: Any) -> None:
             if row["epoch"] == 2:

@@ -1,4 +1,4 @@
-"""Run folders: their files, the lock, and disks that are full or cannot be written to."""
+"""Run folders: files, the lock, full disks and read-only folders."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_files_of_a_run(tmp_path: Path) -> None:
     assert load_model(folder / "best.safetensors").about["epoch"] == best["epoch"]
 
 
-def test_columns_that_come_later(tmp_path: Path) -> None:
+def test_columns_added_later(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.open()
     folder.append({"epoch": 1, "loss": 2.0})
@@ -73,7 +73,7 @@ def test_columns_that_come_later(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.csv").read_text() == "epoch,loss,other\n1,2.0,\n2,1.0,3.0\n3,1.0,\n"
 
 
-def test_a_line_that_a_kill_has_cut_off_is_left_out(tmp_path: Path) -> None:
+def test_a_truncated_last_line_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "rows").write_text('{"epoch": 1}\n{"epo')
     assert read_rows(tmp_path / "rows") == [{"epoch": 1}]
 
@@ -87,7 +87,7 @@ def test_a_folder_with_a_run_is_refused(tmp_path: Path) -> None:
     run = trainer(tmp_path / "a", seed=8).fit(2, overwrite=True)
     assert read_rows(tmp_path / "a" / "metrics.jsonl") == run.history
     assert load_state(RunFolder(tmp_path / "a").checkpoints[-1])["steps"] == 20
-    assert run.fit(3).epoch == 3  # one that it has begun itself
+    assert run.fit(3).epoch == 3  # continues its own run
     assert read_rows(tmp_path / "a" / "metrics.jsonl") == run.history
     with pytest.raises(ArgumentError, match="pass one"):
         trainer(tmp_path / "a").fit(1, resume=True, overwrite=True)
@@ -106,12 +106,12 @@ class Refuses:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder, but for the lock."""
+    """The files of a folder, except the lock."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def test_a_run_that_is_overwritten_stays_until_the_first_step(tmp_path: Path) -> None:
+def test_an_overwritten_run_is_kept_until_the_first_step(tmp_path: Path) -> None:
     trainer(tmp_path / "a").fit(2)
     (tmp_path / "a" / "report.html").write_text("of the first run")
     before = contents(tmp_path / "a")
@@ -142,8 +142,8 @@ def test_a_run_that_is_overwritten_stays_until_the_first_step(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("killed", ["while it is put aside", "before the first step", "while it is deleted"])
-def test_a_process_that_overwrites_a_run_is_killed(tmp_path: Path, killed: str) -> None:
-    """The next one finds the run that was there, or none if the new one had begun."""
+def test_killing_a_process_that_overwrites_a_run(tmp_path: Path, killed: str) -> None:
+    """The next process finds the old run, or none if the new one had begun."""
     folder = tmp_path / "a"
     trainer(folder).fit(1)
     before = contents(folder)
@@ -171,7 +171,7 @@ def test_a_process_that_overwrites_a_run_is_killed(tmp_path: Path, killed: str) 
     assert not list(folder.glob(".replaced-run*"))
 
 
-def test_resuming_what_is_not_there_begins(tmp_path: Path) -> None:
+def test_resuming_without_a_run_starts_one(tmp_path: Path) -> None:
     run = trainer(tmp_path / "new").fit(1, resume=True)
     assert run.epoch == 1
     assert trainer(tmp_path / "new").fit(1, resume=True).history == run.history
@@ -202,7 +202,7 @@ def test_a_second_run_in_a_folder_is_refused(tmp_path: Path) -> None:
     assert trainer(tmp_path / "a").fit(2, resume=True).epoch == 2
 
 
-def test_a_lock_is_of_one_thread_at_a_time(tmp_path: Path) -> None:
+def test_a_lock_is_held_by_one_thread_at_a_time(tmp_path: Path) -> None:
     first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     assert first.acquire()
     taken: list[bool] = []
@@ -226,14 +226,14 @@ def test_an_error_leaves_the_folder_intact(tmp_path: Path) -> None:
         run.fit(5)
     assert (
         load_state(RunFolder(tmp_path / "a").checkpoints[-1])["steps"] == 20
-    )  # the epoch before, which was not saved at once
+    )  # the previous epoch, whose save had been deferred
     assert load_model(tmp_path / "a" / "model.safetensors").about["epoch"] == 2
     whole, resumed = trainer(callbacks=[]).fit(5), trainer(tmp_path / "a", callbacks=[]).fit(5, resume=True)
     assert [row["loss"] for row in resumed.history] == [row["loss"] for row in whole.history]
     assert [row["epoch"] for row in read_rows(tmp_path / "a" / "metrics.jsonl")] == [1, 2, 3, 4, 5]
 
 
-def test_a_state_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
+def test_nonfinite_states_are_not_saved(tmp_path: Path) -> None:
     spoiled = training.X.copy()
     spoiled[:] = float("nan")
 
@@ -246,13 +246,13 @@ def test_a_state_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
     assert load_state(RunFolder(tmp_path / "a").checkpoints[-1])["steps"] == 20
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+def test_unwritable_folders(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match=r"the run folder .*below cannot be written to: "):
         trainer(tmp_path / "file" / "below").fit(1)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root can write anywhere")
 def test_a_read_only_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RunFolderError, match="cannot be written to: Permission denied"):
@@ -260,7 +260,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from backburn.io import save_state as real
     from backburn.train import run_folder
 
@@ -282,7 +282,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, monkeypatch
         9,
         10,
         12,
-    )  # one at an epoch's end counts as well
+    )  # epoch ends are saved as well
     resumed, whole = trainer(tmp_path / "a").fit(3, resume=True), trainer().fit(3)
     assert [row["loss"] for row in resumed.history] == [row["loss"] for row in whole.history]
 
@@ -308,8 +308,8 @@ except train.RunFolderError as error:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="limits of the size of files are of POSIX")
-def test_a_limit_of_the_system_is_a_clear_error_too(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits of file sizes")
+def test_a_system_limit_of_file_sizes_is_a_clear_error(tmp_path: Path) -> None:
     paths = [str(training.ROOT / name) for name in ("", "src", "backends")]
     command = [sys.executable, "-c", LIMITED.replace("train.Run", "__import__('backburn').errors.Run")]
     done = subprocess.run([*command, str(tmp_path / "a"), *paths], capture_output=True, text=True, check=False)
@@ -319,7 +319,7 @@ def test_a_limit_of_the_system_is_a_clear_error_too(tmp_path: Path) -> None:
     assert [row["loss"] for row in resumed.history] == [row["loss"] for row in whole.history]
 
 
-def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, capsys: Any) -> None:
+def test_a_damaged_checkpoint_is_skipped(tmp_path: Path, capsys: Any) -> None:
     trainer(tmp_path / "a").fit(2)
     newest = RunFolder(tmp_path / "a").checkpoints[-1]
     newest.write_bytes(newest.read_bytes()[:-9])
@@ -329,7 +329,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, capsys: Any) -> Non
     assert [row["loss"] for row in resumed.history] == [row["loss"] for row in whole.history]
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     trainer(tmp_path / "a").fit(1)
     left = tmp_path / "a" / "checkpoints" / ".step-00000001.safetensors.99.0123abcd.tmp"
     left.write_bytes(b"half")
@@ -358,12 +358,12 @@ def test_options_of_checkpoints() -> None:
     assert not train.Checkpoints(best=None).is_best({"": 1.0, "validation/loss": 1.0})
 
 
-def test_an_empty_name_is_no_folder() -> None:
+def test_an_empty_folder_name_is_refused() -> None:
     with pytest.raises(ArgumentError, match="the folder of a run has an empty name; the current folder is"):
         trainer("")
 
 
-def test_a_best_value_that_epochs_lack_is_an_error(tmp_path: Path) -> None:
+def test_an_unknown_best_value_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"Checkpoints: the epochs have no 'validation/acuracy'\. Did you mean"):
         trainer(tmp_path / "a", callbacks=[train.Checkpoints(best="validation/acuracy")]).fit(2)
     with pytest.raises(
@@ -377,7 +377,7 @@ def test_a_best_value_that_epochs_lack_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "c" / "best.safetensors").exists()
 
 
-def test_lrs_of_groups_are_in_rows() -> None:
+def test_rows_have_the_learning_rates_of_groups() -> None:
     optimizer = optim.Groups({"*.bias": optim.SGD(0.1), "*": optim.SGD(0.2)})
     row = trainer(optimizer=optimizer).fit(1).history[0]
     assert (row["lr/*.bias"], row["lr/*"]) == (0.1, 0.2)

@@ -1,4 +1,4 @@
-"""Runs in folders: reading, also half-written ones, listing and comparing; ``backburn runs``."""
+"""Runs in folders: reading (also incomplete ones), listing and comparing; ``backburn runs``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from backburn.train.runs import aligned, comparison, duration, run_table
 def write(
     folder: Path, losses: list[float], *, rate: float = 0.1, started: str = "2026-01-02T03:04:05+0000", **more: Any
 ) -> Path:
-    """A folder as a run leaves it."""
+    """Write the folder of a run."""
     folder.mkdir(parents=True)
     config = {"fit": {"epochs": 3, "options": {"rate": rate}}, "environment": {"started": started, "python": "3.11"}}
     (folder / "config.json").write_text(json.dumps(config | more), encoding="utf-8")
@@ -33,7 +33,7 @@ def write(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three runs: one that has ended, one with another rate, one without a whole epoch."""
+    """Three runs: a complete one, one with another rate, one without a complete epoch."""
     write(tmp_path / "runs" / "a", [3.0, 2.0, 1.0])
     write(tmp_path / "runs" / "more" / "b", [3.0, 0.5], rate=0.2)
     write(tmp_path / "runs" / "c", [])
@@ -59,7 +59,7 @@ def test_a_run_is_read(folder: Path) -> None:
     assert (empty.last, empty.metrics, empty.seconds) == ({}, [], 0.0)
 
 
-def test_a_line_that_is_cut_off_is_left_out(folder: Path) -> None:
+def test_truncated_and_invalid_lines_are_ignored(folder: Path) -> None:
     path = folder / "a" / "metrics.jsonl"
     path.write_bytes(path.read_bytes() + b'{"epoch": 4, "lo')
     assert train.read_run(folder / "a").last["epoch"] == 3
@@ -69,7 +69,7 @@ def test_a_line_that_is_cut_off_is_left_out(folder: Path) -> None:
     assert list(row) == ["epoch", "loss"]
 
 
-def test_a_run_that_is_training_is_running(folder: Path) -> None:
+def test_a_run_with_a_held_lock_is_running(folder: Path) -> None:
     lock = FileLock(folder / "a" / "lock")
     assert lock.acquire()
     try:
@@ -80,15 +80,15 @@ def test_a_run_that_is_training_is_running(folder: Path) -> None:
     assert not train.read_run(folder / "a").is_running
 
 
-def test_runs_are_found_below(folder: Path) -> None:
+def test_runs_are_found_recursively(folder: Path) -> None:
     assert [run.name for run in train.find_runs([folder])] == ["a", "c", "b"]
     assert [run.name for run in train.find_runs([folder / "more", folder])] == ["b", "a", "c"]
     (folder / "a" / "sub").mkdir()
-    write(folder / "a" / "sub" / "d", [1.0])  # a run has no runs in it
+    write(folder / "a" / "sub" / "d", [1.0])  # runs inside a run are ignored
     assert [run.name for run in train.find_runs([folder])] == ["a", "c", "b"]
 
 
-def test_one_folder_needs_no_list(folder: Path) -> None:
+def test_one_folder_may_be_given_without_a_list(folder: Path) -> None:
     names = [run.name for run in train.find_runs([folder])]
     assert names
     assert [run.name for run in train.find_runs(folder)] == names
@@ -114,13 +114,13 @@ def test_a_table_of_runs(folder: Path) -> None:
     assert rows[2][:5] == [f"{path}/more/b", "2/3", "1 min 00 s", "0.5", "1"]
 
 
-def test_values_are_chosen(folder: Path) -> None:
+def test_columns_can_be_chosen(folder: Path) -> None:
     assert run_table(train.find_runs([folder]), ["lr"])[0][3] == "lr"
     with pytest.raises(FileFormatError, match=r"no run has the value 'los'. Did you mean 'loss'\?"):
         run_table(train.find_runs([folder]), ["los"])
 
 
-def test_a_comparison_shows_what_differs(folder: Path) -> None:
+def test_a_comparison_shows_differences(folder: Path) -> None:
     table = {name: cells for name, *cells in comparison(train.find_runs([folder / "a", folder / "more"]))}
     assert table["fit.options.rate"] == ["0.1", "0.2"]
     assert "fit.epochs" not in table
@@ -134,7 +134,7 @@ def test_a_comparison_shows_what_differs(folder: Path) -> None:
     assert table["lr, last"] == ["0.1", "0.2"]
 
 
-def test_a_comparison_of_nan_and_of_nothing(tmp_path: Path) -> None:
+def test_a_comparison_of_nan_and_missing_values(tmp_path: Path) -> None:
     write(tmp_path / "a", [1.0, math.nan])
     write(tmp_path / "b", [math.inf])
     write(tmp_path / "c", [])
@@ -170,7 +170,7 @@ def test_the_command_lists(folder: Path, capsys: pytest.CaptureFixture[str], mon
 
 @pytest.mark.parametrize(("options", "order"), [([], "bac"), (["--reverse"], "abc")])
 def test_the_command_sorts(options: list[str], order: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs without the value come last."""
+    """Runs without the value are last."""
     status, out, _ = run(capsys, folder, "--sort", "validation/loss", *options)
     assert status == 0
     assert "".join(line.split()[0][-1] for line in out.splitlines()[1:]) == order
@@ -193,7 +193,7 @@ def test_the_command_draws(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (status, out) == (0, f"{page}\n")
     text = page.read_text(encoding="utf-8")
     chart = text[text.index("<h3>loss</h3>") : text.index("<h3>validation/loss</h3>")]
-    assert chart.count("<path") == 2  # the third run has no epoch
+    assert chart.count("<path") == 2  # the third run has no complete epoch
     assert f"{folder.as_posix()}/more/b" in chart
     status, out, _ = run(capsys, folder, "--report")
     assert out.splitlines() == [str(folder / name / "report.html") for name in ("a", "c", "more/b")]

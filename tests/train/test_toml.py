@@ -64,8 +64,8 @@ def test_line_of_a_key(keys, line) -> None:
     assert line_of(TEXT, keys) == line
 
 
-def test_comments_of_any_length_are_passed_at_once() -> None:
-    """Also the last ones, after which there is no statement, and in which there seems to be one."""
+def test_long_comments_are_skipped_in_linear_time() -> None:
+    """Also comments that look like statements, and at the end of the file."""
     signs = "#" * 100_000
     assert line_of(f"a = 1\n{signs}\n[b]\nc = 2 {signs}\n", ["b", "c"]) == 4
     assert line_of(f"a = 1\n# b = 2\n{signs}", ["b"]) is None
@@ -85,7 +85,7 @@ def test_lines_of_windows_files() -> None:
         (b"\xff\xfe", r"c\.toml: no TOML file: it is not UTF-8"),
     ],
 )
-def test_what_is_no_toml(tmp_path: Path, content: bytes, words: str) -> None:
+def test_errors_of_toml_name_the_line(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "c.toml").write_bytes(content)
     with pytest.raises(ConfigError, match=words):
         read_toml(tmp_path / "c.toml")

@@ -1,4 +1,4 @@
-"""The trainer and its pieces: numbers against loops by hand, rows, callbacks, capture, and wrong input."""
+"""The trainer and its parts: comparison with manual loops, rows, callbacks, capture, and wrong input."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ IGNORED = -100
 
 
 def tokens(count: int = 12, seed: int = 0) -> tuple[Any, Any]:
-    """Texts of five tokens, of which some, and of one text all, have no label."""
+    """Texts of five tokens, some without a label; two texts have no labels at all."""
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(count, 5, 4)), rng.integers(0, 3, (count, 5))
     y[rng.random((count, 5)) < 0.5] = IGNORED
@@ -72,7 +72,7 @@ def by_logarithms(model: Any, batch: Any) -> Any:
 
 
 def weighed(model: Any, batch: Any) -> Any:
-    """The mean by hand, which is NaN without a label, with its weight and a further mean over labels."""
+    """A manual mean over labels with its weight (NaN without labels), and a weighted metric."""
     kept = batch[1] != IGNORED
     losses = nn.functional.cross_entropy(model(batch[0]), batch[1], ignore_index=IGNORED, reduction="none")
     right = ((model(batch[0]).argmax(axis=-1) == batch[1]) & kept).astype("float32").sum()
@@ -112,7 +112,7 @@ def test_means_over_labels_do_not_depend_on_the_batches(loss_of: Any, options: A
         np.testing.assert_allclose(row[1], rows[0][1], rtol=digits, atol=digits)
 
 
-def test_a_batch_without_labels_is_a_row_without_weight() -> None:
+def test_a_batch_without_labels_has_no_weight() -> None:
     x, y = tokens(4)
     model = nn.Linear(4, 3)
     before = model.weight.numpy()
@@ -142,7 +142,7 @@ def test_metrics_have_weights_too() -> None:
 
 
 @pytest.mark.parametrize("options", [{"on_nan": "skip"}, {"precision": train.Precision("float16", scale=2.0**40)}])
-def test_an_epoch_of_which_every_step_was_skipped(options: Any, tmp_path: Any) -> None:
+def test_an_epoch_with_only_skipped_steps(options: Any, tmp_path: Any) -> None:
     bad = [(np.full((2, 1), math.nan if "on_nan" in options else 300.0), np.zeros((2, 1)))] * 4
     good = [(np.ones((2, 1)), np.zeros((2, 1)))] * 40
     rate = optim.schedules.ReduceOnPlateau(1e-3)
@@ -159,10 +159,10 @@ def test_an_epoch_of_which_every_step_was_skipped(options: Any, tmp_path: Any) -
     assert run.stopped is None
 
 
-# ---- against a loop by hand ----
+# ---- compared with a manual loop ----
 
 
-def test_an_epoch_is_the_loop_by_hand() -> None:
+def test_an_epoch_equals_a_manual_loop() -> None:
     run = trainer(validation=None, average=None, optimizer=optim.AdamW(1e-2), callbacks=[])
     model, optimizer, random = network(), optim.AdamW(1e-2), bb.random.Generator(5)
     random.set_state(run.random.state())
@@ -190,14 +190,14 @@ def test_an_epoch_is_the_loop_by_hand() -> None:
     assert run.history[-1]["seconds"] >= run.history[-1]["seconds/steps"] > 0
 
 
-def test_means_weigh_batches_by_their_examples() -> None:
+def test_means_are_weighted_by_batch_size() -> None:
     run = train.Trainer(linear(), squares, LINE, optimizer=optim.SGD(0.0), progress=False)
     assert run.fit(1).history[0]["loss"] == pytest.approx((4 + 16 + 36) / 3)
     assert run.evaluate(LINE) == {"loss": pytest.approx((4 + 16 + 36) / 3)}
     assert train.evaluate(run.model, squares, LINE) == run.evaluate(LINE)
 
 
-def test_accumulated_steps_are_those_of_one_large_batch() -> None:
+def test_accumulated_steps_equal_one_large_batch() -> None:
     whole = [tuple(np.concatenate(parts) for parts in zip(*LINE, strict=True))]
     one = train.Trainer(linear(), squares, whole, optimizer=optim.SGD(0.1), progress=False).fit(3)
     two = train.Trainer(linear(), squares, LINE, optimizer=optim.SGD(0.1), accumulate=2, progress=False).fit(3)
@@ -206,7 +206,7 @@ def test_accumulated_steps_are_those_of_one_large_batch() -> None:
     assert two.history[-1]["loss"] == pytest.approx(one.history[-1]["loss"], rel=1e-6)
 
 
-def test_the_rest_of_an_epoch_is_a_step_too() -> None:
+def test_remaining_accumulated_batches_are_a_step() -> None:
     diary = Diary()
     run = trainer(accumulate=4, callbacks=[diary]).fit(1)
     assert run.steps == 3
@@ -220,7 +220,7 @@ def test_clipping_and_its_norm() -> None:
     assert run.history[0]["gradient_norm"] == pytest.approx(36.0)
 
 
-def test_an_average_is_what_is_measured() -> None:
+def test_validation_uses_the_average() -> None:
     average = optim.Average(0.5)
     run = train.Trainer(
         linear(), squares, LINE, optimizer=optim.SGD(0.05), average=average, validation=LINE, progress=False
@@ -241,7 +241,7 @@ def test_an_average_is_what_is_measured() -> None:
     ],
     ids=lambda options: "-".join(options) or "plain",
 )
-def test_recorded_steps_give_the_same_bits(options: dict[str, Any]) -> None:
+def test_recorded_steps_are_bitwise_identical(options: dict[str, Any]) -> None:
     plain = trainer(**options).fit(3)
     recorded = trainer(spec="autodiff(capture(numpy, join=false))", **options).fit(3)
     assert recorded.not_replayed == ""
@@ -252,7 +252,7 @@ def test_recorded_steps_give_the_same_bits(options: dict[str, Any]) -> None:
     ]
 
 
-def test_capture_is_chosen_and_told() -> None:
+def test_capture_options_and_reasons() -> None:
     spec = "autodiff(capture(numpy, join=false))"
     assert trainer(spec=spec, capture=False).fit(1).not_replayed is None
     assert trainer().fit(1).not_replayed is None
@@ -268,7 +268,7 @@ def test_capture_is_chosen_and_told() -> None:
         loud.fit(1)
 
 
-def test_a_step_and_an_epoch_by_hand() -> None:
+def test_step_and_run_epoch() -> None:
     run = trainer(clip=1.0)
     values = run.step({"x": X[:4], "y": Y[:4]})
     assert set(values) == {"loss", "accuracy", "gradient_norm"}
@@ -278,7 +278,7 @@ def test_a_step_and_an_epoch_by_hand() -> None:
     assert run.history == [row]
 
 
-def test_the_seed_decides_all_draws() -> None:
+def test_the_seed_determines_all_random_numbers() -> None:
     first, second, other = (trainer(seed=seed).fit(1) for seed in (1, 1, 2))
     assert_same_parameters(first.model, second.model)
     assert first.history[0]["loss"] == second.history[0]["loss"] != other.history[0]["loss"]
@@ -330,7 +330,7 @@ def test_a_batch_is_any_tree(wrap: Any) -> None:
 # ---- data ----
 
 
-def test_epochs_are_told_to_data() -> None:
+def test_data_are_given_the_epoch() -> None:
     told = []
 
     def batches(epoch: int) -> Any:
@@ -364,7 +364,7 @@ def test_data_without_a_batch(options: Any) -> None:
         run.evaluate([])
 
 
-def test_data_that_have_another_length_than_they_say(capsys: Any) -> None:
+def test_data_with_a_wrong_length(capsys: Any) -> None:
     class Short(list[Any]):
         def __len__(self) -> int:
             return 5
@@ -389,7 +389,7 @@ def test_data_that_end_early() -> None:
 
 
 class Diary(train.Callback):
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.lines: list[Any] = []
@@ -411,7 +411,7 @@ class Diary(train.Callback):
         self.lines.append(("end", error))
 
 
-def test_callbacks_are_told_everything() -> None:
+def test_callbacks_get_all_events() -> None:
     diary = Diary()
     train.fit(
         linear(), squares, LINE, optimizer=optim.SGD(0.0), epochs=2, callbacks=[diary], log_every=2, progress=False
@@ -429,7 +429,7 @@ def test_early_stopping() -> None:
         run = train.fit(
             linear(), squares, LINE, optimizer=optim.SGD(0.0), epochs=50, callbacks=[stopping], progress=False
         )
-        assert run.epoch == 1 + epochs  # the best one, and those that are not better
+        assert run.epoch == 1 + epochs  # the best epoch, and those without improvement
         assert run.stopped == f"loss has not improved on {run.history[0]['loss']} in {epochs} epochs"
     best = train.EarlyStopping("accuracy", patience=0, mode="max", min_delta=0.1)
     assert [best.improves(x) for x in (0.5, 0.55, 0.61, math.nan, 0.9)] == [True, False, True, False, True]
@@ -440,7 +440,7 @@ def test_early_stopping() -> None:
         )  # fmt: skip
 
 
-def test_a_plateau_observes_by_itself() -> None:
+def test_reduce_on_plateau_observes_automatically() -> None:
     rate = optim.schedules.ReduceOnPlateau(0.0, patience=0, factor=0.5)
     run = train.fit(linear(), squares, LINE, optimizer=optim.SGD(rate), epochs=3, progress=False)
     assert (rate.reductions, rate.best) == (2, run.history[0]["loss"])
@@ -462,11 +462,11 @@ def test_progress_is_a_line_per_epoch(capsys: Any) -> None:
     assert capsys.readouterr().err == ""
 
 
-# ---- what is not finite ----
+# ---- nonfinite values ----
 
 
 def spoiled(at: int, value: float = math.nan, count: int = 1) -> Any:
-    """Forty batches, ``count`` of which from ``at`` on have a target that no number is."""
+    """Forty batches, ``count`` of which, from ``at`` on, have the target ``value``."""
     return [(LINE[0][0], np.where(at <= i < at + count, value, LINE[0][1])) for i in range(40)]
 
 
@@ -477,7 +477,7 @@ def spoiled(at: int, value: float = math.nan, count: int = 1) -> Any:
         ({1: math.inf, 3: math.nan}, r"in batch 1 1: 1 of 2 elements are NaN or infinite, the first in row 1"),
     ],
 )
-def test_data_that_are_not_finite_are_named(bad: dict[int, float], words: str) -> None:
+def test_errors_name_nonfinite_data(bad: dict[int, float], words: str) -> None:
     x, y = np.ones((6, 1), "float32"), np.ones((6, 1), "float32")
     for row, value in bad.items():
         y[row] = value
@@ -488,7 +488,7 @@ def test_data_that_are_not_finite_are_named(bad: dict[int, float], words: str) -
         assert "learning rate" not in str(caught.value)
 
 
-def test_data_that_are_read_once_cannot_be_named() -> None:
+def test_nonfinite_data_of_an_iterator_cannot_be_named() -> None:
     once = iter([(np.ones((2, 1), "float32"), np.full((2, 1), math.nan, "float32"))])
     with pytest.raises(NumericalInstabilityError, match="training has diverged"):
         train.fit(linear(), squares, once, optimizer=optim.SGD(0.1), epochs=1, progress=False)
@@ -537,7 +537,7 @@ def test_backing_off_halves_the_rate(lr: Any) -> None:
     assert run.history[0]["lr"] == pytest.approx(full / 4)
 
 
-def test_too_many_in_a_row_end_a_run() -> None:
+def test_too_many_skipped_steps_in_a_row_end_a_run() -> None:
     data = spoiled(0, count=40) * 2
     run = train.Trainer(linear(), squares, data, optimizer=optim.SGD(0.1), on_nan="skip", progress=False)
     with pytest.raises(NumericalInstabilityError, match="gradients were not finite in 50 steps in a row"):
@@ -547,7 +547,7 @@ def test_too_many_in_a_row_end_a_run() -> None:
 # ---- wrong input ----
 
 
-def test_a_batch_that_does_not_fit_is_named() -> None:
+def test_errors_describe_the_batch() -> None:
     run = trainer()
     with pytest.raises(ShapeError) as caught:
         run.step({"x": X[:4, :5], "y": Y[:4]})
@@ -565,10 +565,10 @@ def test_a_batch_that_does_not_fit_is_named() -> None:
     with pytest.raises(ShapeError) as measured:
         run.evaluate([{"x": X[:4, :5], "y": Y[:4]}])
     assert "In an evaluation, with the batch x: float32[4,5], y: int64[4]." in measured.value.__notes__
-    run.fit(1)  # nothing has changed
+    run.fit(1)  # the trainer still works
 
 
-def test_a_function_that_raises_keeps_its_traceback() -> None:
+def test_errors_of_user_functions_keep_their_traceback() -> None:
     class Mine(Exception):
         pass
 
@@ -597,7 +597,7 @@ def test_a_function_that_raises_keeps_its_traceback() -> None:
         (lambda m, b: (m(b[0]).mean(), {"loss": b[0].mean()}), DTypeError, "give the further value another name"),
     ],
 )
-def test_what_a_loss_returns(returned: Any, kind: Any, words: str) -> None:
+def test_invalid_results_of_a_loss(returned: Any, kind: Any, words: str) -> None:
     with pytest.raises(kind, match=words):
         train.Trainer(linear(), returned, LINE, optimizer=optim.SGD(0.1), progress=False).fit(1)
 
@@ -654,8 +654,8 @@ def test_wrong_names_of_arguments_have_hints() -> None:
         train.Trainer(linear(), squares, LINE, optimizer=optim.SGD(0.1)).evaluate()
 
 
-def test_gradients_inside_of_a_loss_are_measured_too() -> None:
-    """A physics-informed loss has derivatives with respect to its inputs, also where nothing is recorded."""
+def test_losses_with_gradients_can_be_evaluated() -> None:
+    """A physics-informed loss differentiates with respect to its inputs, also during evaluation."""
 
     def residual(model: Any, batch: Any) -> Any:
         slope = bb.grad(lambda t: model(t).sum())(batch)
@@ -678,5 +678,5 @@ def test_predictions() -> None:
         train.predict(model, [])
 
 
-def test_the_helpers_data_are_what_they_say() -> None:
+def test_the_helper_network_has_the_expected_shape() -> None:
     assert training.network().state_dict()["0.weight"].shape == (16, 6)
