@@ -30,6 +30,12 @@ def horner(p: Program, x: Vector, first: Vector | float, *others: float) -> Vect
     return found
 
 
+def single(x: float) -> float:
+    """A number rounded to a float32."""
+    found: float = unpack("<f", pack("<f", x))[0]
+    return found
+
+
 def exp_terms(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda x: x) -> tuple[Vector, Vector]:
     """``exp(x + rest) / 2**n - 1`` and ``n``; ``added`` adds the rest."""
     shift = 12582912.0
@@ -209,6 +215,34 @@ def tanh_slope(p: Program, grad: Vector, x: Vector, y: Vector) -> Vector:
     return exp(p, -2.0 * p.absolute(x)) * (above * above) * grad
 
 
+def half_exp(p: Program, y: Vector) -> Vector:
+    return exp(p, y - 0.693359375, lambda x: x + 2.12194440e-4)
+
+
+def cosh(p: Program, x: Vector) -> Vector:
+    e = half_exp(p, p.absolute(x))
+    return e + 0.25 / e
+
+
+def sinh(p: Program, x: Vector) -> Vector:
+    y, z = p.absolute(x), x * x
+    e = half_exp(p, y)
+    q = horner(p, z, *(single(1.0 / n) for n in (39916800, 362880, 5040, 120, 6)))
+    found = p.select(p.compare(y, 1.0, LESS), p.fma(q * z, y, y), e - 0.25 / e)
+    return p.with_sign(p.absolute(found), x)
+
+
+def arctan(p: Program, x: Vector) -> Vector:
+    y = p.absolute(x)
+    small, large = p.compare(y, 0.414213562, LESS), p.compare(y, 2.41421356, GREATER)
+    top = p.select(small, y, p.select(large, -1.0, y - 1.0))
+    bottom = p.select(small, 1.0, p.select(large, y, y + 1.0))
+    a, added = top / bottom, p.select(small, 0.0, p.select(large, 1.57079633, 0.785398163))
+    z = a * a
+    q = horner(p, z, 8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+    return p.with_sign(p.absolute(added + p.fma(q * z, a, a)), x)
+
+
 def erf(p: Program, x: Vector) -> Vector:
     z = p.minimum(15.3664, x * x)
     top = horner(p, z, 6.70396996, 131.2509, 861.146179, 3472.75146)
@@ -254,12 +288,6 @@ def gelu_backward(p: Program, grad: Vector, x: Vector) -> Vector:
     ratio, density = mass_above(p, y)
     t = p.fma(ratio, density, p.negative(y * 0.39894228040143268 * density))
     return p.select(p.compare(x, 0.0, LESS), t, 1.0 - t) * grad
-
-
-def single(x: float) -> float:
-    """A number rounded to a float32."""
-    found: float = unpack("<f", pack("<f", x))[0]
-    return found
 
 
 LINEAR, CUBIC = single(1.5957691216057308), single(0.07135481627159936)
@@ -369,8 +397,9 @@ FUNCTIONS: dict[str, Function] = {
 }  # fmt: skip
 #: Kernels of float32 only.
 OF_FLOATS: dict[str, Function] = {
-    "expm1": expm1, "tanh": tanh, "erf": erf, "erfc": erfc, "gelu": gelu, "gelu_backward": gelu_backward,
-    "gelu_tanh": gelu_tanh, "gelu_tanh_backward": gelu_tanh_backward, "standardized": standardized,
+    "expm1": expm1, "cosh": cosh, "sinh": sinh, "arctan": arctan, "tanh": tanh, "erf": erf, "erfc": erfc,
+    "gelu": gelu, "gelu_backward": gelu_backward, "gelu_tanh": gelu_tanh,
+    "gelu_tanh_backward": gelu_tanh_backward, "standardized": standardized,
     "standardize_gradient": standardize_gradient,
     "round_to_half": lambda p, x: p.make("round_half", x), "round_to_bfloat16": round_to_bfloat16,
 }  # fmt: skip

@@ -224,7 +224,24 @@ def test_layers_of_two_compilers(made_by_zig: Path, monkeypatch: pytest.MonkeyPa
 
 #: Element-wise kernels that no operation calls directly or with these operands.
 ELEMENTWISE = (
-    *("exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "erf", "erfc", "sqrt", "reciprocal", "round"),
+    *(
+        "exp",
+        "log",
+        "log1p",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "arctan",
+        "tanh",
+        "erf",
+        "erfc",
+        "sqrt",
+        "reciprocal",
+        "round",
+    ),
     *("add", "multiply", "divide", "remainder", "fmod", "floor_divide", "multiply_add", "clamp"),
     *("sigmoid", "silu", "gelu", "gelu_tanh", "softplus", "log_sigmoid", "lgamma", "digamma"),
     *("sigmoid_backward", "tanh_backward", "silu_backward", "gelu_backward", "gelu_tanh_backward", "relu_backward"),

@@ -17,6 +17,37 @@ INLINE float expm1_of(float x) {
 UNARY(expm1, expm1_of(x))
 UNARY(tanh, tanh_of(x))
 
+/* exp(y) / 2, which overflows only where cosh does. The leading digits of log(2) are subtracted exactly from 0.35
+ * on. */
+INLINE float half_exp_of(float y) { return exp_of_sum(y - 0.693359375f, 2.12194440e-4f); }
+
+INLINE float cosh_of(float x) {
+    const float e = half_exp_of(fabsf(x));
+    return e + 0.25f / e;
+}
+
+/* The Taylor polynomial up to 1, beyond which nothing cancels. */
+INLINE float sinh_of(float x) {
+    const float y = fabsf(x), z = x * x, e = half_exp_of(y);
+    const float p = HORNER4(z, 1.0f / 39916800, 1.0f / 362880, 1.0f / 5040, 1.0f / 120, 1.0f / 6);
+    return copysignf(y < 1.0f ? p * z * y + y : e - 0.25f / e, x);
+}
+
+/* arctan(a) + b, where a is y up to tan(pi / 8), (y - 1) / (y + 1) up to its inverse, else -1 / y; the polynomial of
+ * Cephes (Moshier). */
+INLINE float arctan_of(float x) {
+    const float y = fabsf(x);
+    const int is_small = y < 0.414213562f, is_large = y > 2.41421356f;
+    const float top = is_small ? y : is_large ? -1.0f : y - 1.0f, bottom = is_small ? 1.0f : is_large ? y : y + 1.0f;
+    const float a = top / bottom, b = is_small ? 0.0f : is_large ? 1.57079633f : 0.785398163f, z = a * a;
+    const float p = HORNER3(z, 8.05374449538e-2f, -1.38776856032e-1f, 1.99777106478e-1f, -3.33329491539e-1f);
+    return copysignf(b + (p * z * a + a), x);
+}
+
+UNARY(cosh, cosh_of(x))
+UNARY(sinh, sinh_of(x))
+UNARY(arctan, arctan_of(x))
+
 /* The sine and the cosine of x, below 2**20 in absolute value, by their series, after subtracting the nearest multiple
  * of pi / 2 in three parts. */
 typedef struct {
