@@ -815,7 +815,7 @@ def test_bad_layers() -> None:
     with pytest.raises(DTypeError, match=r"load_state_dict: the value of bias: .*Nothing was loaded"):
         nn.LayerNorm(2).load_state_dict({"weight": np.ones(2), "bias": "x"})
     saved: Any = bb.io.Saved({"weight": np.ones(100), "bias": np.ones(100)})
-    with pytest.raises(ArgumentError, match=r"not Saved\(state=\{[^}]{0,70}; its \.state is that$"):
+    with pytest.raises(ArgumentError, match=r"not Saved\(state=\{[^}]{0,70}; pass its \.state$"):
         nn.LayerNorm(100).load_state_dict(saved)
     with pytest.raises(ArgumentError, match=r"as state_dict\(\) gives them, not \[\]$"):
         nn.LayerNorm(2).load_state_dict([])  # type: ignore[arg-type]
