@@ -58,10 +58,10 @@ def read_table(
     of ``np.dtypes.StringDType``.
 
     Raises :class:`BackendUnavailableError` without the extra ``data``; :class:`FileFormatError` for a file that is not
-    a table, has no rows or another encoding, one whose columns would take more memory than ten times its size plus
-    200 MB, and a compressed one that expands to more than 20 times its size plus 10 MB; :class:`ArgumentError` for
-    columns that it does not have, and :class:`DTypeError` for columns of lists of several lengths or of records, for
-    cells that are not of the type that ``types`` has for them, and for numbers of a Parquet file that the dtype would round
+    a table, has no rows or another encoding, one whose columns would take more memory than ten times its size plus 200
+    MB, and a compressed one that expands to more than 20 times its size plus 10 MB; :class:`ArgumentError` for columns
+    that it does not have, and :class:`DTypeError` for columns of lists of several lengths or of records, for cells that
+    are not of the type that ``types`` has for them, and for numbers of a Parquet file that the dtype would round
     (unless ``types`` asks for it).
 
         >>> import tempfile
