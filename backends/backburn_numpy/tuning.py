@@ -12,6 +12,10 @@ from __future__ import annotations
 #: Elements of a ufunc's result from which a second Python thread pays: handing work over and waiting for it takes 50 to
 #: 100 us.
 MIN_ELEMENTS_FOR_SECOND_THREAD = 1 << 20
+#: Rows below which a ufunc's operands of one shape are divided by elements among Python threads, not by rows.
+MIN_ROWS_FOR_THREADS = 16
+#: Elements of a row from which, and up to which, a ufunc's buffer is made to hold one row of a broadcast operand.
+MIN_ROW_BUFFER, MAX_ROW_BUFFER = 320, 8192
 #: Elements of a kernel's result from which a second Python thread pays: a kernel does several times the work of a ufunc
 #: per element.
 MIN_WORK_FOR_SECOND_THREAD = MIN_ELEMENTS_FOR_SECOND_THREAD >> 2
@@ -212,6 +216,9 @@ CONV_MAX_SEQUENCE = 1 << 22
 CONV_MIN_OUTPUTS, CONV_MIN_DEPTH, CONV_MIN_WINDOWS = 8, 9, 256
 #: For the direct kernels of small images and of gradients of weights, the fewest input channels and columns.
 CONV_MIN_INPUTS, CONV_MIN_COLUMNS = 4, 4
+#: Elements of a window in all channels from which the direct kernel computes gradients of weights: with fewer, most of
+#: its time goes into copying the gradients of the outputs.
+CONV_MIN_DEPTH_FOR_WEIGHT_GRAD = 36
 #: Elements of a weight up to which packing it in each thread does not matter: two threads with 64 windows each and
 #: larger weights took 1.1 to 1.3 times as long as products.
 CONV_MAX_PACKED_WEIGHT = 1 << 20

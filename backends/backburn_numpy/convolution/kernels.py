@@ -98,7 +98,7 @@ class Geometry:
             math.prod(size) > 2
             and self.inputs >= tuning.CONV_MIN_INPUTS
             and self.outputs >= tuning.CONV_MIN_OUTPUTS
-            and self.depth >= 36
+            and self.depth >= tuning.CONV_MIN_DEPTH_FOR_WEIGHT_GRAD
         )
 
         #: Whether the kernel for few inputs is faster for that gradient. For each element of the weight it has a vector

@@ -34,14 +34,14 @@ class RowBuffer:
     __slots__ = ("before", "size")
 
     def __init__(self, length: int) -> None:
-        self.size = min(length // 16 * 16, 8192)
+        self.size = min(length // 16 * 16, tuning.MAX_ROW_BUFFER)
 
     def __enter__(self) -> None:
-        if self.size >= 320:
+        if self.size >= tuning.MIN_ROW_BUFFER:
             self.before = np.setbufsize(self.size)
 
     def __exit__(self, *_: object) -> None:
-        if self.size >= 320:
+        if self.size >= tuning.MIN_ROW_BUFFER:
             np.setbufsize(self.before)
 
 

@@ -246,7 +246,7 @@ def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:
         with RowBuffer(0 if alike else shape[-1]):
             return ufunc(*operands, out=out)
     rows = shape[0]
-    if rows < 16 and alike:
+    if rows < tuning.MIN_ROWS_FOR_THREADS and alike:
         operands = tuple(o.reshape(-1) if o.__class__ is np.ndarray else o for o in operands)
         target, rows = out.reshape(-1), size
     else:

@@ -83,7 +83,7 @@ class NativeProgram:
         self._starts = np.zeros(len(self._arrays) + len(news), np.int64)
         self._kept = layout.kept
         self.arena = layout.arena
-        #: What a replay passes, as recorded.
+        #: The recorded variables and numbers that a replay passes.
         self.given = [*given]
         at_steps, at_patches, at_starts = map(compiled.address, (self._steps, self._patches, self._starts))
         self._given = (

@@ -61,7 +61,7 @@ class Finished(NamedTuple):
     makers: Mapping[Value, Call]
     #: Arrays filled with one number, and the number.
     constants: Sequence[tuple[np.ndarray[Any, Any], float]]
-    #: What kernels of norms add to variances, and whether they subtract means; the sums that kernels compute besides.
+    #: The epsilon of each norm, and whether it subtracts the mean; the sums of columns that a kernel also computes.
     options: Mapping[Value, tuple[float, bool]]
     sums: Mapping[Value, Value]
     #: The values that are moments, four numbers per row.

@@ -58,7 +58,7 @@ class Post(Protocol):
 
 
 class Group(Protocol):
-    """What the watchdog needs of a communicator."""
+    """The part of a communicator that the watchdog uses."""
 
     #: The same for all its processes, and for no other communicator.
     key: str

@@ -1,4 +1,4 @@
-"""What decoders share: positions, masks and the cache of one call, rotary angles, and attention over heads."""
+"""Shared parts of decoders: positions, masks and the cache of one call, rotary angles, and attention over heads."""
 
 from __future__ import annotations
 

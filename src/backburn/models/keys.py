@@ -24,7 +24,7 @@ GENERATION = frozenset(
      "speculation_type", "stop_strings", "suppress_tokens", "target_lookbehind", "temperature", "token_healing",
      "top_h", "top_k", "top_p", "transformers_version", "typical_p", "use_cache", "use_mtp", "watermarking_config"}
 )  # fmt: skip
-#: Those of these that are arguments of ``generate``, or that do not change the tokens.
+#: The generation settings that are arguments of ``generate``, or that do not change the tokens.
 GENERATION_IDLE = frozenset(
     {"_from_model_config", "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight",
      "assistant_lookbehind", "bos_token_id", "cache_config", "cache_implementation", "compile_config",

@@ -28,7 +28,7 @@ class UseBody(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """What a handler can know about its node besides inputs and attributes."""
+    """Facts about a node that a handler may read besides inputs and attributes."""
 
     operator: str
     opset: int

@@ -16,7 +16,7 @@ class Recorded:
 
     #: Converts primitives of :attr:`backend` into the values that users receive.
     _hand_out: ClassVar[staticmethod[[Any, AnyBackend], Any]] = staticmethod(as_copies)
-    #: What errors call the recording as a whole and one of its entries: "a tape", "slot".
+    #: The words that errors use for the recording and for one of its entries: "a tape", "slot".
     _words: ClassVar[tuple[str, str]]
     #: The advice of the error for pickling.
     _instead: ClassVar[str]

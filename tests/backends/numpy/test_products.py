@@ -16,8 +16,11 @@ from backburn.errors import ShapeError
 from backburn_numpy import compiled, tuning
 from backburn_numpy.runtime import blas, gemm, threads
 
-#: Sizes around those of tiles, panels, blocks of elements, and vectors.
-SIZES = [(2, 1, 2), (3, 5, 7), (14, 16, 32), (15, 17, 33), (29, 320, 31), (28, 321, 64), (113, 40, 130), (5, 700, 300)]
+#: Sizes around those of tiles, panels, blocks of elements, and vectors; the last two pack columns in strips.
+SIZES = [
+    *[(2, 1, 2), (3, 5, 7), (14, 16, 32), (15, 17, 33), (29, 320, 31), (28, 321, 64), (113, 40, 130), (5, 700, 300)],
+    *[(101, 330, 300), (205, 33, 530)],
+]
 
 pytestmark = needs_kernels
 

@@ -47,7 +47,7 @@ def write_template(name: str, folder: Path) -> list[Path]:
 
 
 def _holder(name: str) -> str:
-    """What already has a name, or the name of its package; ``""`` if both are free."""
+    """The owner of a name that is taken, or of its package's name; ``""`` if both are free."""
     known = {*BUILT_IN[BACKENDS], *BUILT_IN[DECORATORS]}
     for group in (BACKENDS, DECORATORS):
         known |= {point.name for point in entry_points(group=group)}

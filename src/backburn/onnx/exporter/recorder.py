@@ -141,7 +141,7 @@ class Recorder(DecoratorBase, Backend[Value, Value, Value, Value]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the wrapped backend, without capture."""
+        """The capabilities of the wrapped backend, without capture."""
         return replace(self._inner.capabilities, capture=False)
 
     @property

@@ -85,7 +85,7 @@ def _aligned(
         length: Any = arithmetic.subtract(scaled[:, axis + 2], scaled[:, axis])
         lengths.append(length if moved else arithmetic.maximum(length, 1.0))
     if ratio < 1:
-        # As many samples as a region has pixels, so the number differs between regions.
+        # A region has one sample per pixel, so the number of samples differs between regions.
         counts = [np.ceil(length.detach().numpy() / n) for length, n in zip(lengths, cells, strict=True)]
         if rois.shape[0] != 1:
             parts = [

@@ -177,7 +177,7 @@ def cast_like(x: Tensor, like: Tensor, /, *, saturate: int = 1, round_mode: str 
 
 @operator("BitCast")
 def bit_cast(x: Host, /, *, to: int, run: Any) -> Any:
-    """The same bits as another dtype of the same width, on the host."""
+    """The elements reinterpreted as another dtype of the same width, on the host."""
     target = held(to)
     if target is None or NAMES[to] in BY_VALUE or NAMES[to] in NARROW or target.itemsize != x.dtype.itemsize:
         raise Unsupported(f"the bits of {x.dtype} cannot be read as {named(to)} here")

@@ -42,7 +42,7 @@ _Array._fields_ = [
 ]  # fmt: skip
 _Struct = _Schema | _Array
 
-#: What each structure points to, by the number in its ``private_data``; and the structures in capsules, by address.
+#: The objects that structures point to, by the number in ``private_data``; and the structures in capsules, by address.
 _KEPT: dict[int, Any] = {}
 _IN_CAPSULES: dict[int, _Struct] = {}
 _numbers = itertools.count(1)
