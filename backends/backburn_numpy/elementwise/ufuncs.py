@@ -129,11 +129,12 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     def operation(x: Array, y: Array, /) -> Array:
         try:
             if x.__class__ is y.__class__:
-                if (x.nbytes >= fewest or y.nbytes >= fewest) and x.shape != y.shape:
+                size = x.nbytes
+                if (size >= fewest or y.nbytes >= fewest) and x.shape != y.shape:
                     found = broadcast_kernel(name, x, y)
                     if found is not None:
                         return found
-                if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
+                if size >= least and (size >= threshold or is_half(x)):
                     return large(ufunc, x, y)
             elif x.__class__ is ndarray:
                 if x.itemsize == 2 and x.dtype.isbuiltin != 1:
