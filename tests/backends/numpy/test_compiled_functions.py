@@ -709,6 +709,33 @@ def test_kernels_compute_functions_where_numpy_is_slower(
     assert function(np.array(0.5, kind)).shape == ()
 
 
+@needs_kernels
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_angles_are_computed_where_numpy_is_slower(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without AVX-512: by the kernel from its threshold on, for arrays that broadcast and numbers, too."""
+    monkeypatch.setattr(ufuncs, "_target", lambda ufunc: "X86_V3")
+    monkeypatch.setattr(compiled, "level", lambda: "x86-64-v3")
+    seen: list[str] = []
+
+    def counted(name: str, *arrays: Any, **options: Any) -> Any:
+        seen.append(name)
+        return run_kernel(name, *arrays, **options)
+
+    run_kernel = ufuncs.run_kernel
+    monkeypatch.setattr(ufuncs, "run_kernel", counted)
+    angle, rng = ufuncs.binary(np.arctan2), np.random.default_rng(0)
+    y, x = (rng.normal(size=(40, 50)).astype(dtype) for _ in range(2))
+    few = y[:3], x[:3]
+    for operands in ((y, x), (y.T, x.T), (y, x[0]), (y, x[:, :1]), (y, -0.5), (-0.5, x), (y[::2], x[::2]), few):
+        seen.clear()
+        got, exact = angle(*operands), np.arctan2(*(np.asarray(v, np.float64) for v in operands))
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, exact, rtol=2 * float(np.finfo(dtype).eps))
+        assert seen == ([] if operands is few else ["arctan2"])
+    with pytest.raises(ValueError, match="broadcast"):
+        angle(y, x[:, :49])
+
+
 def test_numpy_s_functions_are_used_where_they_are_faster() -> None:
     assert (
         ufuncs.kernel_sizes("tan", "AVX512_SKX", "x86-64-v4") == ufuncs.kernel_sizes("tan", "X86_V4", "x86-64-v4") == {}
