@@ -62,6 +62,11 @@ def ten(k: Any, x: Any) -> Any:
     return k.exp(-k.abs(z)) * y / (k.abs(z) + 1.0) + x
 
 
+def affine(k: Any, x: Any, scale: Any, shift: Any, _: Any) -> Any:
+    """A GELU of a scaled and shifted array."""
+    return k.gelu(x * scale + shift, "none")
+
+
 CASES = {
     "GELU (tanh), sigmoid, sum": Case(chain, lambda n, _: (numbers(n),), 1, ((4_000_000, 1), (4_000_007, 1))),
     "GELU, sigmoid, sum": Case(
@@ -88,6 +93,17 @@ CASES = {
         lambda k, x, y, scale, bias, _: k.layer_norm(x + y, scale, bias),
         lambda n, m: (numbers(n, m), numbers(n, m, seed=1), numbers(m), numbers(m), numbers(n, m, seed=2)), 4,
         ((2048, 128), (2048, 125)),
+    ),
+    "scale and shift of samples, GELU": Case(
+        affine,
+        lambda n, m: (numbers(8, n, m), numbers(8, 1, m), numbers(8, 1, m, seed=1), numbers(8, n, m, seed=2)), 3,
+        ((256, 512), (255, 509)),
+    ),
+    "scale and shift of channels, GELU": Case(
+        affine,
+        lambda n, m: (numbers(16, 64, n, m), numbers(64, 1, 1), numbers(64, 1, 1, seed=1),
+                      numbers(16, 64, n, m, seed=2)), 3,
+        ((32, 32), (31, 29)),
     ),
 }  # fmt: skip
 

@@ -131,7 +131,7 @@ static uint32_t tiles(RunTiles *run, const char *path) {
         places[i][2] = i == 4 ? 0 : i == 0 || i == 3 ? WIDTH_OF_ROWS * 4 : 4;
     }
     step[0] = (int64_t)(intptr_t)loop, step[1] = CODE, step[2] = ARRAYS, step[3] = (int64_t)(intptr_t)places;
-    const int64_t fixed[] = {(int64_t)(intptr_t)step, 1, ROWS, WIDTH_OF_ROWS, TALL, PORTION, 4, 0};
+    const int64_t fixed[] = {(int64_t)(intptr_t)step, 1, ROWS, WIDTH_OF_ROWS, TALL, PORTION, 4, 0, ROWS, 0};
     run(fixed, starts, NULL, 2);
     uint32_t sum = 2166136261u;
     for (int i = 0; i < 3; i++) sum = checksum((Array){.floats = arrays[i]}, sizeof(float), sum);

@@ -25,7 +25,8 @@ class Tile:
         self._places = np.array([(i, 0, 0) for i in range(len(arrays))], np.int64)
         self._step = np.zeros(WORDS, np.int64)
         self._step[:4] = code.address, CODE, len(arrays), compiled.address(self._places)
-        self.fixed = np.array([compiled.address(self._step), 1, rows, loop.width, rows, rows, loop.size, 0], np.int64)
+        numbers = [1, rows, loop.width, rows, rows, loop.size, 0, rows, 0]
+        self.fixed = np.array([compiled.address(self._step), *numbers], np.int64)
 
 
 def run(loop: Loop, arrays: list[Any], rows: int = 1) -> None:

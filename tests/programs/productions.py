@@ -24,10 +24,17 @@ UNARY = (
     *("bb.cosh({} * 0.3)", "bb.log2(bb.abs({}) + 1.0)", "bb.frac({})", "bb.acos({} * 0.03)", "bb.positive({})"),
     "F.softplus({}, beta=2.0)",
 )
+#: The sign of the least or the largest of 0.0 and -0.0 is either, so none decides about a result.
 BINARY = (
     *("{} + {}", "{} + {}", "{} - {}", "{} * {}", "{} * {}", "{} / (bb.abs({}) + 1.0)", "bb.maximum({}, {})"),
-    *("bb.minimum({}, {})", "bb.hypot({}, {})", "bb.atan2({}, {})", "bb.logaddexp({}, {})", "bb.lerp({}, {}, 0.3)"),
-    *("bb.exp(bb.tanh({})) ** {}", "bb.copysign({}, {})", "bb.fmax({}, {})", "bb.where({} > 0.0, {}, 0.5)"),
+    *("bb.minimum({}, {})", "bb.hypot({}, {})", "bb.atan2({} + 0.001, {})", "bb.logaddexp({}, {})"),
+    *(
+        "bb.lerp({}, {}, 0.3)",
+        "bb.exp(bb.tanh({})) ** {}",
+        "bb.copysign({}, {} + 0.001)",
+        "bb.fmax({}, {})",
+        "bb.where({} > 0.0, {}, 0.5)",
+    ),
     *("bb.xlogy({}, bb.abs({}) + 0.5)", "F.prelu({}, {})", "{} * 0.5 + {} * 2.0", "bb.tanh({} + {}) * 0.7 - 1.0"),
 )
 REDUCTIONS = (

@@ -38,6 +38,10 @@ VERIFIED = 0.2
 SMALL_ROWS = 0.3
 #: The share of these in which passes read masks of any size.
 SMALL_MASKS = 0.5
+#: The share of these in which rows of short axes are several axes.
+SEVERAL_AXES = 0.4
+#: The limits of passes that such programs change.
+LIMITS = ("MIN_ELEMENTS_OF_ROWS", "MIN_ELEMENTS_OF_BLOCK", "MIN_WIDTH", "MAX_SHORT_ROWS", "MAX_ELEMENTS_ALONE")
 #: The index of the interrupted call; one more follows.
 INTERRUPTED = 3
 #: The error relative to the largest element above which the unrecorded program's own error is estimated.
@@ -152,13 +156,15 @@ def run(case: Case, *, has_guards: bool = True) -> str:
     Sanitizers need no guards: they know where arrays end.
     """
     before, verified = threads.num_threads(), verifier.VERIFIES
-    limits = partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH, partition.MAX_ELEMENTS_ALONE
+    limits = {name: getattr(partition, name) for name in LIMITS}
     threads.set_num_threads(case.threads)
     verifier.VERIFIES = has_guards and random.Random(f"verified {case.name}").random() < VERIFIED
     if random.Random(f"rows {case.name}").random() < SMALL_ROWS:
-        partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH = 2, 1
+        partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_ELEMENTS_OF_BLOCK, partition.MIN_WIDTH = 2, 1, 1
         if random.Random(f"masks {case.name}").random() < SMALL_MASKS:
             partition.MAX_ELEMENTS_ALONE = 0
+        if random.Random(f"axes {case.name}").random() < SEVERAL_AXES:
+            partition.MIN_WIDTH, partition.MAX_SHORT_ROWS = 16, 4
     try:
         with bb.use_backend(case.tower):
             with guarded() if has_guards else nullcontext():
@@ -171,7 +177,8 @@ def run(case: Case, *, has_guards: bool = True) -> str:
     finally:
         threads.set_num_threads(before)
         verifier.VERIFIES = verified
-        partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_WIDTH, partition.MAX_ELEMENTS_ALONE = limits
+        for name, limit in limits.items():
+            setattr(partition, name, limit)
 
 
 def _run(case: Case) -> tuple[str, Calls, list[Values | None]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from math import prod
 from typing import Any
 
 from backburn.base.dtypes import DType, float32, float64, rounded
@@ -167,13 +168,15 @@ class PassKernel:
             node = Node(kinds.get(x.extent, ""), is_element=x.extent in kinds, text=f"x{i}")
             if not node.is_element:
                 node.text = f"single{i}"
-            known[id(x.value), x.extent] = trace.enter(node)
+            elif x.repeat:  # a pointer to the row, as to a row of numbers per column
+                node = Node("column", is_element=True, text=f"line{i}")
+            known[id(x.value), *x[1:]] = trace.enter(node)
         places = {v: i for i, v in enumerate(plan.outputs)}
 
         def value(x: Any) -> Any:
             if not isinstance(x, Operand):
                 return x
-            return known[id(x.value)] if id(x.value) in known else known[id(x.value), x.extent]
+            return known[id(x.value)] if id(x.value) in known else known[id(x.value), *x[1:]]
 
         for step in plan.steps:
             result: Variable = step.results[0]
@@ -257,13 +260,19 @@ class PassKernel:
         parameters += ["double* __restrict__ sums"] if self._sums else []
         parameters += [f"double number{i}" for i in range(len(self._numbers))]
         start = [STORED] if self._is_narrow else []
-        start += [f"  const C single{i} = widen(x{i}[0]);" for i, x in enumerate(inputs) if x.extent is Extent.ONE]
+        once = [i for i, x in enumerate(inputs) if x.extent is Extent.ONE and x.repeat is None]
+        start += [f"  const C single{i} = widen(x{i}[0]);" for i in once]
         kind, sum_of = ("Tally<C>", ".template value<double>()") if self._plan.space.dtype is float32 else ("C", "")
         start += [f"  {kind} column{i}[PACKS][P] = {{}};" for i in range(len(self._sums))]
         body = [
-            f"    const C single{i} = length ? widen(x{i}[row]) : C(0);"
+            f"    const T* const line{i} = x{i} + ({_row_of(x)}) * width;"
             for i, x in enumerate(inputs)
-            if x.extent is Extent.ROW
+            if x.extent in (Extent.FULL, Extent.COLUMN) and x.repeat
+        ]
+        body += [
+            f"    const C single{i} = length ? widen(x{i}[{_row_of(x)}]) : C(0);"
+            for i, x in enumerate(inputs)
+            if x.extent is Extent.ROW or (x.extent is Extent.ONE and x.repeat)
         ]
         phases = self._elements(self._kept)
         kept = dict.fromkeys(node for nodes in phases for node in nodes if node in self._kept)
@@ -283,6 +292,16 @@ class PassKernel:
             "body": "".join(f"{line}\n" for line in body),
             "end": END % {"count": len(writes), "writes": " ".join(writes)} if writes else "",
         }
+
+
+def _row_of(x: Operand) -> str:
+    """The expression of the row of an operand for a row of the pass."""
+    if x.repeat is None:
+        return "row"
+    # Divisions of 32 bits take fewer registers; a thread may have a row after the last one.
+    row, kind = ("(unsigned)row", "u") if prod(x.repeat.whole) < 1 << 31 else ("row", "")
+    terms = ([f"{n}{kind}" for n in term] for term in x.repeat.terms)
+    return " + ".join(f"{row} / {each} % {count} * {stride}" for each, count, stride in terms)
 
 
 def _computed(dtype: DType) -> DType:

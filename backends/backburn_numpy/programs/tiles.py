@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from backburn.base.dtypes import DType, bfloat16, float16, float32, float64, int64
 from backburn.ops.table import OPERATIONS
-from backburn.programs.fusion.plan import ALONG_ROWS, Extent, Operand, Plan
+from backburn.programs.fusion.plan import ALONG_ROWS, MAX_TERMS, Extent, Operand, Plan, Repeat
 from backburn.programs.fusion.plan import Step as PlanStep
 from backburn.programs.ir import Call, Variable, arguments, listed
 from backburn.programs.lowering import UNTRACEABLE, Value
@@ -148,7 +149,9 @@ class TilePass:
         self._halves = set[Value]()
         size, width = self.dtype.itemsize, space.width
         tile = tuning.PASS_FLAT_TILE_BYTES if is_flat else tuning.PASS_TILE_BYTES
-        self._tall = min(space.rows, max(1, tile // (width * size)))
+        #: The rows of a block, which tiles do not cross: repeated inputs lie elsewhere for the next one.
+        self._block = plan.block or space.rows
+        self._tall = min(self._block, max(1, tile // (width * size)))
         tiles = -(-space.rows // self._tall)
         is_small = space.size <= tuning.MOST_ELEMENTS_OF_ONE_PORTION
         tasks = max(1, space.size // tuning.ELEMENTS_PER_TASK)
@@ -162,8 +165,10 @@ class TilePass:
         #: The array of each value that stands for its single numbers.
         self._arrays: dict[Value, Value] = {}
         self._views: dict[Value, Value] = {}
-        #: By the identity of a call's operand or result, and its extent as an operand.
-        self._values: dict[tuple[int, Extent], Value] = {}
+        #: By the identity of a call's operand or result, its extent as an operand, and how it is repeated.
+        self._values: dict[tuple[int, Extent, Repeat | None], Value] = {}
+        #: The inputs that are repeated.
+        self._repeats: dict[Value, Repeat] = {}
         self._means: set[int] = set()
         #: The recorded call for which each kernel is called.
         self._makers: dict[Value, Call] = {}
@@ -190,7 +195,7 @@ class TilePass:
                     self._extents[sums] = Extent.COLUMN
                     self._makers[sums] = step.call
         extents = plan.extents
-        results = [self._values[id(v), extents[v]] for v in plan.outputs]
+        results = [self._values[id(v), extents[v], None] for v in plan.outputs]
         if self._rounding:
             results = [self._converted(DOWNCASTS, self._makers[x], x) for x in results]
             self._halves.update(results)
@@ -212,6 +217,11 @@ class TilePass:
         self._extents[made], self._makers[made] = Extent.FULL, maker
         return made
 
+    def _bytes_of_row(self, x: Value) -> int:
+        """The bytes of each row of a repeated input."""
+        size = 2 if x in self._halves else self.dtype.itemsize
+        return size * (self._plan.space.width if self._extents[x] in (Extent.FULL, Extent.COLUMN) else 1)
+
     def _row(self, x: Value) -> int:
         """The row stride of a value in memory, in bytes."""
         return self._steps[self._extents[x]] // (2 if x in self._halves else 1)
@@ -223,10 +233,13 @@ class TilePass:
             raise TypeError("a mask that is not converted")
         is_splat = isinstance(constant, np.ndarray) and not any(constant.strides) and id(constant) not in self._whole
         self._extents[value] = Extent.ONE if is_splat else x.extent
-        self._values[id(constant), x.extent] = value
+        key = id(constant), x.extent, x.repeat
+        self._values[key] = value
+        if x.repeat and (not is_splat or x.extent is Extent.ONE):
+            self._repeats[value] = x.repeat
         if self._rounding and self._extents[value] is Extent.FULL:
             self._halves.add(value)
-            self._values[id(constant), x.extent] = self._converted(UPCASTS, self._plan.steps[0].call, value)
+            self._values[key] = self._converted(UPCASTS, self._plan.steps[0].call, value)
         return value
 
     def _picker(self, x: Operand) -> Call | None:
@@ -243,7 +256,7 @@ class TilePass:
         """An operand of a step of that extent: an array, or one number per row."""
         if not isinstance(x, Operand):
             return float(np.asarray(x, self._own)) if self._rounding and isinstance(x, int | float) else x
-        value = self._values[id(x.value), x.extent]
+        value = self._values[id(x.value), x.extent, x.repeat]
         own = self._extents[value]
         if own is extent or own is Extent.COLUMN:
             return value
@@ -256,7 +269,7 @@ class TilePass:
         """Record the kernels of a step."""
         trace, call = self._trace, step.call
         if step.is_reduction:
-            x = self._values[id(step.operands[0].value), Extent.FULL]
+            x = self._values[id(step.operands[0].value), Extent.FULL, None]
             if self._extents[x] is not Extent.FULL:
                 raise TypeError("a reduction of what is the same in all rows")
             made = Value()
@@ -268,16 +281,16 @@ class TilePass:
                 trace.calls.append((OF_ROWS[call.operation], made, [x]))
                 if call.operation == "mean":
                     made = trace.call("divide", made, float(self._plan.space.width))
-            self._values[id(step.results[0]), step.extent] = made
+            self._values[id(step.results[0]), step.extent, None] = made
             return
         if not step.is_elementwise:
-            values = [None if x is None else self._values[id(x.value), x.extent] for x in step.operands]
+            values = [None if x is None else self._values[id(x.value), x.extent, None] for x in step.operands]
             if call.operation == "rms_norm":
                 values.append(None)  # it has no bias
             made = trace.along(call.operation, values, arguments(call)[len(step.operands) :])
             for v, value in zip(listed(call.results), (made, trace.sums.get(made)), strict=False):
                 if v is not None and value is not None:
-                    self._values[id(v), step.made[v]] = value
+                    self._values[id(v), step.made[v], None] = value
             return
         given = [self._operand(x, step.extent) for x in step.operands]
         if call.operation == "fuse":
@@ -288,7 +301,7 @@ class TilePass:
             raise TypeError("a step whose result is a number")
         if self._rounding and call.operation not in EXACT:
             found = trace.call(self._rounding, found)
-        self._values[id(step.results[0]), step.extent] = found
+        self._values[id(step.results[0]), step.extent, None] = found
 
     def _lower(self, inputs: list[Value], results: list[Value]) -> None:
         """Encode the kernel calls for the interpreter."""
@@ -375,7 +388,17 @@ class TilePass:
             self.generator = f"machine code ({machine_code.describe()}), {len(self._codes)} loops and {self.generator}"
         self.room = -(-room // 4096) * 4096 + LINE
         self._words = np.array(words, np.int64)
+        #: For each result and input how it is repeated: terms, in bytes. All are 0 for one that is not.
+        self._terms = np.zeros((len(results) + len(inputs) + len(self.constants), MAX_TERMS, 3), np.int64)
+        for i, x in enumerate(inputs, len(results)):
+            if (repeat := self._repeats.get(x)) is not None:
+                terms = repeat.terms
+                self._terms[i, :, :2] = 1  # of a term that is missing
+                self._terms[i, : len(terms)] = terms
+                self._terms[i, :, 2] *= self._bytes_of_row(x)
+        repeats = compiled.address(self._terms) if self._repeats else 0
         numbers = [len(steps), self._plan.space.rows, width, self._tall, self._portion, size, self.room]
+        numbers += [self._block, repeats]
         self._fixed = np.array([compiled.address(self._words), *numbers], np.int64)
         self.at_fixed = compiled.address(self._fixed)
         self._at_constants = compiled.addresses(*self.constants)
@@ -418,6 +441,8 @@ class TilePass:
         }  # fmt: skip
 
         def bytes_of(x: Value) -> int:
+            if (repeat := self._repeats.get(x)) is not None:
+                return prod(repeat.shape) * self._bytes_of_row(x)
             return counts[self._extents[x]] * (2 if x in self._halves else size)
 
         starts = []
@@ -428,6 +453,8 @@ class TilePass:
             starts.append(tiles_verifier.Start(value, length, row, True))
         for value in inputs:
             start = tiles_verifier.Start(value, bytes_of(value), self._row(value), False)
+            if (repeat := self._repeats.get(value)) is not None:
+                start = start._replace(repeat=repeat, row_of_repeat=self._bytes_of_row(value))
             if value in self._indices:
                 start = start._replace(size=space.rows * INDEX.itemsize, row=INDEX.itemsize)
             starts.append(start)
@@ -438,7 +465,7 @@ class TilePass:
         return tiles_verifier.Finished(
             self._words, self._fixed, space.rows, space.width, kernels, self._extents, self._arrays,
             self._trace.constants, self._tables, starts, self._portions, self._makers, numbers, self._trace.options,
-            self._trace.sums, self._moments, ABSENT,
+            self._trace.sums, self._moments, ABSENT, self._terms,
         )  # fmt: skip
 
     def _kernel_of(self, call: tuple[str, Value, list[Value]]) -> tuple[str, Value, list[tuple[Value, bool]]]:

@@ -6,14 +6,14 @@ memory that holds the value, every write in a result or in a thread's scratch me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from backburn.base.errors import CaptureError
-from backburn.programs.fusion.plan import Extent
+from backburn.programs.fusion.plan import Extent, Repeat
 from backburn.programs.ir import Call
 from backburn.programs.lowering import Value
 from backburn_numpy import compiled
@@ -31,13 +31,24 @@ HALVES = {**dict.fromkeys(UPCASTS.values(), 1), **dict.fromkeys(DOWNCASTS.values
 class Start(NamedTuple):
     """Memory that a pass is given: the value in it, its bytes, those of a row, and whether it is a result.
 
-    For sums of columns ``row`` is -1.
+    For sums of columns ``row`` is -1. A repeated input has rows of ``row_of_repeat`` bytes.
     """
 
     value: Value
     size: int
     row: int
     is_result: bool
+    repeat: Repeat | None = None
+    row_of_repeat: int = 0
+
+    def offsets(self, rows: range) -> np.ndarray[Any, Any]:
+        """The offset in bytes of each of some rows."""
+        if self.repeat is None:
+            return np.arange(rows.start, rows.stop) * self.row
+        shape, whole = self.repeat
+        places = np.unravel_index(np.arange(rows.start, rows.stop), whole)
+        own = [place * (n > 1) for place, n in zip(places, shape, strict=True)]
+        return np.ravel_multi_index(own, shape) * self.row_of_repeat
 
 
 class Finished(NamedTuple):
@@ -68,6 +79,8 @@ class Finished(NamedTuple):
     moments: Set[Value]
     #: The value that stands for an absent operand.
     absent: Value
+    #: The terms of repeated inputs.
+    repeats: np.ndarray[Any, Any]
 
 
 class _Part(NamedTuple):
@@ -83,10 +96,9 @@ class _Part(NamedTuple):
 
 def verify(finished: Finished) -> None:
     """Raise a :class:`CaptureError` that names the recorded call if a pass does not compute what was recorded."""
-    tall, portion = finished.fixed[4:6].tolist()
     value = _made(finished.kernels[0])
     try:
-        _, length, rows, width, *_ = finished.fixed.tolist()
+        _, length, rows, width, tall, portion, _, _, block, _ = finished.fixed.tolist()
         if (length, rows, width) != (len(finished.kernels), finished.rows, finished.width):
             raise Refused("it has other steps, or other rows")
         if portion % tall or not 0 < rows - (finished.portions - 1) * portion <= portion:
@@ -96,8 +108,8 @@ def verify(finished: Finished) -> None:
             for array, number in finished.constants
         ):
             raise Refused("a constant is another number")
-        for top in sorted({*_tops(rows, tall, portion)}):
-            tile = _Tile(finished, top)
+        for tile_rows in _tiles(rows, tall, portion, block):
+            tile = _Tile(finished, tile_rows)
             for step in range(length):
                 value = _made(finished.kernels[step])
                 tile.run(step)
@@ -118,20 +130,28 @@ def _made(kernel: tuple[str, Value, Any] | Joined) -> Value:
     return kernel.writes[0] if isinstance(kernel, Joined) else kernel[1]
 
 
-def _tops(rows: int, tall: int, portion: int) -> Iterator[int]:
-    """The first rows of the first two tiles and the last one, of the first portion and of the last one."""
-    for start in (0, (rows - 1) // portion * portion):
-        last = start + (min(portion, rows - start) - 1) // tall * tall
-        yield from (start, min(start + tall, last), last)
+def _tiles(rows: int, tall: int, portion: int, block: int) -> list[range]:
+    """The rows of the first two tiles, those around the end of the first block, and the last, of the outer portions."""
+    found: dict[range, None] = {}
+    for start in dict.fromkeys((0, (rows - 1) // portion * portion)):
+        end, tiles = min(start + portion, rows), list[range]()
+        while (top := tiles[-1].stop if tiles else start) < end:
+            tiles.append(range(top, min(top + tall, end, (top // block + 1) * block)))
+        around = next((i for i, x in enumerate(tiles) if x.stop % block == 0), 0)
+        found.update(dict.fromkeys((*tiles[:2], *tiles[around : around + 2], tiles[-1])))
+    return [*found]
 
 
 class _Tile:
-    """A tile whose first row is ``top``, and what memory holds while its steps run."""
+    """A tile of some rows, and what memory holds while its steps run."""
 
-    def __init__(self, finished: Finished, top: int) -> None:
+    def __init__(self, finished: Finished, rows: range) -> None:
         self._finished = finished
-        _, _, rows, self._width, tall, self._portion, self._size, self._room = finished.fixed.tolist()
-        self._top, self._rows = top, min(tall, rows - top)
+        _, _, _, self._width, _, self._portion, self._size, self._room, _, at = finished.fixed.tolist()
+        if at not in (0, compiled.address(finished.repeats)):
+            raise Refused("repeated inputs are read by other terms")
+        self._terms = finished.repeats if at else None
+        self._top, self._rows = rows.start, len(rows)
         #: The parts that have been written, with the values in them.
         self.held: dict[_Part, Value] = {}
 
@@ -195,7 +215,7 @@ class _Tile:
             raise Refused("an operand is absent, or another is")
         for (value, _), mine in zip(given, operands, strict=True):
             for r, part in enumerate(mine):
-                self._read(value, part, r)
+                self._read(value, part, range(r, r + 1) if how == BY_ROW else range(self._rows))
         besides = [*parts[-2], *parts[-1]] if how == NORM_BACKWARD else []
         for part in [*result, *besides]:
             if any(part.meets(x) for mine in operands for x in mine):
@@ -229,7 +249,7 @@ class _Tile:
         }
         read = [of[x] for x in joined.reads]
         for x, part in zip(joined.reads, read, strict=True):
-            self._read(x, part, 0)
+            self._read(x, part, range(self._rows))
         written = [of[x] for x in (*joined.writes, *joined.some)]
         for i, part in enumerate(written):
             if any(part.meets(x) for x in [*read, *written[:i]]):
@@ -254,7 +274,7 @@ class _Tile:
         if start >= 0 and stride < 0:
             first, length = first + self._sums(), 8 * self._width
         elif start >= 0:
-            first += self._top * stride
+            first += self._offset(start, stride)
         limit = self._room if start < 0 else self._finished.starts[start].size
         if first < 0 or first + length > limit:
             raise Refused("a step leaves the memory of a value")
@@ -267,7 +287,7 @@ class _Tile:
         if start == -2:
             return []
         if start >= 0:
-            first += self._sums() if stride < 0 else self._top * stride
+            first += self._sums() if stride < 0 else self._offset(start, stride)
         limit = self._room if start < 0 else self._finished.starts[start].size
         rows = range(self._rows if how == BY_ROW else 1)
         found = [_Part(start, first + r * stride, first + r * stride + length) for r in rows]
@@ -275,10 +295,18 @@ class _Tile:
             raise Refused("a step leaves the memory of a value")
         return found
 
-    def _read(self, value: Value, part: _Part, r: int) -> None:
-        """Check that a part of memory has the value, from row ``r`` of the tile on."""
+    def _offset(self, start: int, stride: int) -> int:
+        """The offset of the tile in an array, as the interpreter computes it."""
+        if self._terms is None or not self._terms[start, 0, 0]:
+            return self._top * stride
+        each, count, between = self._terms[start].T
+        return int((self._top // each % count * between).sum())
+
+    def _read(self, value: Value, part: _Part, rows: range) -> None:
+        """Check that a part of memory has these rows of the tile of the value."""
         if part.start >= 0 and not (start := self._finished.starts[part.start]).is_result:
-            if start.value is not value or part.first != (self._top + r) * start.row:
+            offsets = start.offsets(range(self._top + rows.start, self._top + rows.stop))
+            if start.value is not value or part.first != offsets[0] or (np.diff(offsets) != start.row).any():
                 raise Refused("a step reads another operand")
             return
         for whole, held in self.held.items():
@@ -286,7 +314,7 @@ class _Tile:
             if (
                 held is value
                 and part.start == whole.start
-                and part.first == whole.first + r * row
+                and part.first == whole.first + rows.start * row
                 and part.end <= whole.end
             ):
                 return

@@ -38,7 +38,7 @@ def _pass_lines(number: int, plan: Plan, generators: Mapping[int, str]) -> Itera
     space = plan.space
     shorter = f" and one of {space.rest}" if space.rest else ""
     yield f"pass {number}: {space.rows} rows of {space.width}{shorter} {space.dtype}, {len(plan.steps)} calls"
-    yield f"  reads {', '.join(f'{value_of(x.value)} ({x.extent.value})' for x in plan.inputs)}"
+    yield f"  reads {', '.join(f'{value_of(x.value)} ({_extent_of(x)})' for x in plan.inputs)}"
     for step in plan.steps:
         operands = [x.value if isinstance(x, Operand) else x for x in step.operands]
         rest = step.call.operands[len(operands) :]
@@ -53,6 +53,17 @@ def _pass_lines(number: int, plan: Plan, generators: Mapping[int, str]) -> Itera
         yield f"  computed by {generator}"
     for call in plan.totals:
         yield f"  then {line_of(call)}"
+
+
+def _extent_of(x: Operand) -> str:
+    """How an operand varies, in words."""
+    if x.repeat is None:
+        return x.extent.value
+    return f"{x.extent.value} in blocks of {x.repeat.block} rows, {_sides(x.repeat.shape)} to {_sides(x.repeat.whole)}"
+
+
+def _sides(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _other_lines(report: Report, native: set[int], kept: set[int], updates: set[int]) -> Iterator[str]:

@@ -25,7 +25,7 @@ def fused_call(steps: Sequence[Step], outputs: Sequence[Variable], k: Any) -> Ca
                 continue
             if x.value is not given or (x.extent is Extent.FULL and tuple(given.shape) != shape):
                 return None
-            if x.extent not in (Extent.FULL, Extent.ONE):
+            if x.extent not in (Extent.FULL, Extent.ONE) or x.repeat is not None:
                 return None
             if id(given) not in own:
                 operands[id(given)] = given

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from backburn.base.dtypes import DType
@@ -23,6 +23,7 @@ from backburn.programs.fusion.plan import (
     Knows,
     Operand,
     Plan,
+    Repeat,
     Space,
     Step,
     axes_of,
@@ -56,6 +57,8 @@ MIN_ELEMENTS_OF_ROWS, MAX_CALLS_OF_ROWS = 1 << 9, 48
 MIN_WIDTH, MAX_WIDTH = 32, 1 << 12
 #: The most rows that may be narrower.
 MAX_SHORT_ROWS = 1 << 8
+#: The fewest elements of a block of rows in a pass with repeated operands: kernels are called for each.
+MIN_ELEMENTS_OF_BLOCK = 1 << 10
 #: The most elements of an array that is treated as one row, and the width of the rows of larger ones.
 MAX_FLAT_ROW, FLAT_WIDTH = 1 << 16, 1 << 10
 #: The most elements for which a norm, softmax or loss is a pass alone: backends put these in native programs.
@@ -79,6 +82,8 @@ class Group:
     is_update: bool = False
     #: Whether it reads bools that no group computes.
     has_masks: bool = False
+    #: The rows of the blocks of repeated operands, of which all blocks consist; 0 if none is repeated.
+    block: int = 0
     #: The group into which it was merged.
     whole: Group | None = None
 
@@ -92,6 +97,15 @@ def may_have_rows(space: Space) -> bool:
     """Whether a pass over the space iterates over its rows."""
     is_wide = space.width >= MIN_WIDTH or space.rows <= MAX_SHORT_ROWS
     return space.size >= MIN_ELEMENTS_OF_ROWS and space.rows > 1 and is_wide and space.width <= MAX_WIDTH
+
+
+def rows_of(shape: tuple[int, ...], dtype: DType) -> tuple[Space, int]:
+    """The space of arrays of a shape, and how many of the last axes are a row: several if they are short."""
+    depth, width, rows = 1, shape[-1] if shape else 1, prod(shape[:-1])
+    while width < MIN_WIDTH and rows > MAX_SHORT_ROWS and depth < len(shape) - 1:
+        depth += 1
+        width, rows = width * shape[-depth], rows // shape[-depth]
+    return Space(rows, width, dtype), depth
 
 
 def flat_space(size: int, dtype: DType) -> Space:
@@ -196,7 +210,7 @@ class Partition:
             group, needed = self._alone(space, [*repeated, step])
             if needed:
                 raise NotJoined("it reads a bool that another group computes")
-        read = [x.value for x in step.operands if isinstance(x, Operand) and x.extent is Extent.FULL]
+        read = [x.value for x in step.operands if isinstance(x, Operand) and x.is_whole]
         near = {*group.direct}
         if not group.is_update:  # updates are computed in place, alone
             readers = {_whole(self._readers[x]) for x in read if x.__class__ is Variable and x in self._readers}
@@ -228,6 +242,9 @@ class Partition:
         """A new group of steps, and the groups that compute the bools that it reads."""
         is_update = any(not self._state.isdisjoint(step.call.writes) for step in steps)
         group, needed = Group(space, self._count, steps, is_update=is_update), set[Group]()
+        group.block = gcd(*(step.block for step in steps))
+        if group.block and group.block * space.width < MIN_ELEMENTS_OF_BLOCK:
+            raise NotJoined("an operand broadcasts to few rows at a time")
         own = {v for step in steps for v in step.results}
         for x in (x for step in steps for x in step.operands):
             if not isinstance(x, Operand):
@@ -271,7 +288,7 @@ class Partition:
                 one = next(s for s in _whole(home).steps if x.value in s.made)
                 again = self._program.variable(x.value.shape, x.value.dtype)
                 found.append(Step(replace(one.call, results=again), one.extent, [*one.operands], step.place))
-                step.operands[i] = Operand(again, x.extent)
+                step.operands[i] = x._replace(value=again)
         return found
 
     def _is_wide(self, space: Space) -> bool:
@@ -288,6 +305,9 @@ class Partition:
         most = MAX_CALLS_OF_ROWS if self._has_rows and self._is_wide(group.space) and not is_update else MAX_CALLS
         if group.space != other.space or not self._is_recent(other) or len(group.steps) + len(other.steps) > most:
             return False
+        block = gcd(group.block, other.block)
+        if block and block * group.space.width < MIN_ELEMENTS_OF_BLOCK:
+            return False
         before, after = group.outer | group.direct - {other}, other.outer | other.direct - {group}
         return other not in _reached(before) and group not in _reached(after)
 
@@ -298,6 +318,7 @@ class Partition:
         group.is_update |= other.is_update
         group.has_masks |= other.has_masks
         group.steps += other.steps
+        group.block = gcd(group.block, other.block)
         group.direct = {_whole(x) for x in group.direct | other.direct} - {group}
         group.outer = {_whole(x) for x in group.outer | other.outer} - {group}
         return group
@@ -334,7 +355,7 @@ class Partition:
             raise NotJoined("it has few elements, or updates the state, for 16-bit floats")
         if self._has_rows and (found := self._of_rows(call, arrays, dtype)) is not None:
             return found
-        space = Space(prod(result.shape[:-1]), result.shape[-1] if result.shape else 1, dtype)
+        space, depth = rows_of(result.shape, dtype)
         by_rows, is_pass = may_have_rows(space), self._has_rows and space.size >= MIN_ELEMENTS_OF_ROWS
         if space.size < MIN_ELEMENTS and not is_pass:
             raise NotJoined(FEW)
@@ -343,7 +364,7 @@ class Partition:
             space = space if by_rows else flat_space(space.size, dtype)
         found_operands: dict[int, Operand] = {}
         for x in arrays:
-            operand = self._operand(x, result.shape, is_pass, by_rows)
+            operand = self._operand(x, result.shape, depth if is_pass and by_rows else 0, is_pass)
             if operand is None:
                 how = "neither by rows nor by columns" if by_rows else "in rows that are too short or too long"
                 raise NotJoined(f"an operand broadcasts, {how}")
@@ -380,13 +401,20 @@ class Partition:
             x = self.sources[x][0]
         return x
 
-    def _operand(self, x: Any, whole: tuple[int, ...], is_pass: bool, by_rows: bool) -> Operand | None:
-        """An array as an operand of a call whose results have the shape ``whole``; with or without rows."""
-        shape = tuple(x.shape)
-        able = [*Extent] if is_pass and by_rows else [Extent.FULL, Extent.ONE]
-        extent = extent_in(shape, whole)
-        if extent is None or extent not in able:
+    def _operand(self, x: Any, whole: tuple[int, ...], depth: int, is_pass: bool) -> Operand | None:
+        """An array as an operand of a call whose results have the shape ``whole``.
+
+        The last ``depth`` axes are a row; 0 if there are no rows.
+        """
+
+        def found(x: Any) -> tuple[Extent, Repeat | None] | None:
+            pair = extent_in(tuple(x.shape), whole, depth or 1)
+            is_able = pair is not None and (depth or (pair[0] in (Extent.FULL, Extent.ONE) and pair[1] is None))
+            return pair if is_able else None
+
+        if (pair := found(x)) is None:
             return None
+        extent, repeat = pair
         if not is_pass:
             return Operand(x, extent)
         while x.__class__ is Variable and x in self.sources and x not in self.homes:
@@ -394,13 +422,10 @@ class Partition:
             if not is_broadcast:
                 x = source
                 continue
-            if extent is not Extent.FULL or tuple(x.shape) != whole:
+            if tuple(x.shape) != whole or (pair := found(source)) is None:
                 break
-            below = extent_in(tuple(source.shape), whole)
-            if below is None or below not in able:
-                break
-            x, extent = source, below
-        return Operand(x, extent)
+            x, (extent, repeat) = source, pair
+        return Operand(x, extent, repeat)
 
     def _numbers(self, x: Any) -> Any:
         """The values of rows that ``x`` has in another shape."""
@@ -434,26 +459,29 @@ class Partition:
             raise NotJoined("it reduces a constant, or a dtype other than float32 and float64")
         if result.dtype is not x.dtype:
             raise NotJoined("its result has another dtype")
-        space = Space(prod(x.shape[:-1]), x.shape[-1], x.dtype)
+        space, depth = rows_of(x.shape, x.dtype)
         if space.size < MIN_ELEMENTS_OF_ROWS:
             raise NotJoined(FEW)
         axes, rank = axes_of(call), len(x.shape)
+        row = (*range(rank - depth, rank),)
         by_rows = may_have_rows(space)
         if axes == (*range(rank),):
             extent = Extent.ONE
             space = space if by_rows else flat_space(space.size, x.dtype)
         elif not by_rows:
             raise NotJoined("its rows are too short or too long")
-        elif axes == (rank - 1,):
+        elif axes == row:
             extent = Extent.ROW
+        elif axes[-depth:] == row:
+            extent = Extent.ONE  # of several rows
         elif call.operation not in ("sum", "mean"):
             raise NotJoined("it finds extremes of columns")
-        elif axes == (*range(rank - 1),):
+        elif axes == (*range(rank - depth),):
             extent = Extent.COLUMN
         else:
             raise NotJoined("it reduces neither rows nor columns nor all elements")
-        operand = self._operand(x, x.shape, True, by_rows)
-        if operand is None or operand.extent is not Extent.FULL:
+        operand = self._operand(x, x.shape, depth if by_rows else 0, True)
+        if operand is None or not operand.is_whole:
             raise NotJoined("its operand is the same in all rows or columns")
         return space, Step(call, extent, [operand])
 
@@ -483,9 +511,9 @@ class Partition:
             if kind in "RI" and tuple(x.shape) in (shape[:-1], (*shape[:-1], 1)):
                 operand = Operand(self._numbers(x), Extent.ROW)
             elif kind in "FC" and x is not None:
-                operand = self._operand(x, shape, True, True)
+                operand = self._operand(x, shape, 1, True)
             if (operand is None and (kind != "C" or x is not None)) or (
-                operand and operand.extent is not EXTENTS[kind]
+                operand and (operand.extent is not EXTENTS[kind] or operand.repeat)
             ):
                 raise NotJoined(
                     "an operand is the same in all rows, a scale is not a row, or there are several indices"
@@ -588,7 +616,7 @@ class _Replacement:
                 return  # such a comparison is also computed separately
         for step in [*group.steps]:
             for i, x in enumerate(step.operands):
-                if not isinstance(x, Operand) or x.extent is not Extent.FULL or x.value.__class__ is not Variable:
+                if not isinstance(x, Operand) or not x.is_whole or x.value.__class__ is not Variable:
                     continue
                 v = x.value
                 if v in own or v not in self._partition.homes:
@@ -663,13 +691,13 @@ class _Replacement:
                 if v.__class__ is not Variable:
                     if id(v) not in constants:
                         constants[id(v)] = k.astype(v, dtype)
-                    step.operands[i] = Operand(constants[id(v)], x.extent)
+                    step.operands[i] = x._replace(value=constants[id(v)])
                 elif v not in own:
                     if (v, dtype) not in self._floats:
                         made = self._program.variable(v.shape, dtype)
                         self._floats[v, dtype] = Call("astype", k.astype, [v, dtype], {}, made)
                     found[self._floats[v, dtype]] = None
-                    step.operands[i] = Operand(self._floats[v, dtype].results, x.extent)
+                    step.operands[i] = x._replace(value=self._floats[v, dtype].results)
         return [*found]
 
     def _as_pass(self, group: Group, plan: Plan) -> Call | None:
@@ -703,7 +731,7 @@ class _Replacement:
 def _with_totals(
     space: Space, steps: list[Step], outputs: list[Variable], program: Program, k: Any
 ) -> tuple[list[Step], list[Variable], list[Call]]:
-    """Steps and outputs in which reductions of all elements are reductions of rows, and calls that reduce these.
+    """Steps and outputs in which reductions of several rows are reductions of rows, and calls that reduce these.
 
     A mean is the sum of the rows' sums, each divided by the number of elements.
     """
@@ -712,15 +740,18 @@ def _with_totals(
         if step.extent is not Extent.ONE:
             found.append(step)
             continue
-        x, result = step.call.operands[0], step.call.results
+        x, result, axes = step.call.operands[0], step.call.results, axes_of(step.call)
+        rank, depth = len(x.shape), rows_of(x.shape, space.dtype)[1]
+        has_rows = space.width == prod(x.shape[rank - depth :])
+        shape = (*x.shape[: rank - depth], *[1] * depth) if has_rows else (space.numbers, *[1] * (rank - 1))
         call = step.call if step.call.operation != "mean" else replace(step.call, operation="sum", function=k.sum)
-        rows = program.variable((space.numbers, *[1] * (len(x.shape) - 1)), result.dtype)
+        rows = program.variable(shape, result.dtype)
         names[result] = rows
-        partial = replace(call, operands=[x, (len(x.shape) - 1,), True], attributes={}, results=rows)
+        partial = replace(call, operands=[x, axes[-depth:], True], attributes={}, results=rows)
         found.append(Step(partial, Extent.ROW, step.operands))
         if call is not step.call:
             shares = program.variable(rows.shape, rows.dtype)
-            totals.append(Call("div", k.div, [rows, float(space.size)], {}, shares))
+            totals.append(Call("div", k.div, [rows, float(prod(x.shape[i] for i in axes))], {}, shares))
             rows = shares
         totals.append(replace(call, operands=[rows, *step.call.operands[1:]]))
     return found, [names[v] for v in outputs], totals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from math import prod
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 from backburn.base.dtypes import DType
@@ -62,24 +62,86 @@ class Extent(Enum):
 EXTENTS = {"F": Extent.FULL, "R": Extent.ROW, "I": Extent.ROW, "C": Extent.COLUMN}
 
 
-def extent_in(shape: Shape, whole: Shape) -> Extent | None:
-    """The extent of an operand of one shape in an array of another; None if it varies in another way."""
-    if prod(shape) == 1 and len(shape) <= len(whole):
-        return Extent.ONE
-    if shape == whole:
-        return Extent.FULL
-    if shape == (*whole[:-1], 1):
-        return Extent.ROW
-    if shape[-1] == whole[-1] == prod(shape) and len(shape) <= len(whole):
-        return Extent.COLUMN
-    return None
+class Repeat(NamedTuple):
+    """How the rows of an array are those of a space: its shape, with a row as one element, broadcast to another.
+
+    A block is as many rows of the space as either follow each other in the array or are one row of it.
+    """
+
+    shape: Shape
+    whole: Shape
+
+    @property
+    def block(self) -> int:
+        """The number of rows in a block."""
+        return self._runs[0][1]
+
+    @property
+    def terms(self) -> tuple[tuple[int, int, int], ...]:
+        """The row of the array for row ``r`` of the space, as terms whose sum it is: ``r // each % count * stride``."""
+        found, each, stride = list[tuple[int, int, int]](), 1, 1
+        for is_kept, count in self._runs:
+            if is_kept:
+                found.append((each, count, stride))
+                stride *= count
+            each *= count
+        return tuple(found)
+
+    @property
+    def _runs(self) -> list[tuple[bool, int]]:
+        """From the last axis on: whether axes beside each other are the array's, and the product of their sizes."""
+        found = list[tuple[bool, int]]()
+        for n, own in zip(self.whole[::-1], self.shape[::-1], strict=True):
+            if n != 1 and found and found[-1][0] is (own == n):
+                found[-1] = found[-1][0], found[-1][1] * n
+            elif n != 1:
+                found.append((own == n, n))
+        return found
+
+
+#: The most terms of a repeated array.
+MAX_TERMS = 2
+
+
+def extent_in(shape: Shape, whole: Shape, depth: int = 1) -> tuple[Extent, Repeat | None] | None:
+    """How an operand of one shape varies in an array of another whose last ``depth`` axes are a row.
+
+    That is its extent, in each block of rows if it is repeated. None if it varies in another way.
+    """
+    if len(shape) > len(whole):
+        return None
+    if prod(shape) == 1:
+        return Extent.ONE, None
+    shape = (*[1] * (len(whole) - len(shape)), *shape)
+    is_element = shape[-depth:] == whole[-depth:]
+    if not is_element and prod(shape[-depth:]) != 1:
+        return None
+    if shape[:-depth] == whole[:-depth]:
+        return Extent.FULL if is_element else Extent.ROW, None
+    if prod(shape[:-depth]) == 1:
+        return Extent.COLUMN, None
+    repeat = Repeat(shape[:-depth], whole[:-depth])
+    if len(repeat.terms) > MAX_TERMS:
+        return None
+    if repeat.terms[0][0] == 1:
+        return Extent.FULL if is_element else Extent.ROW, repeat
+    return Extent.COLUMN if is_element else Extent.ONE, repeat
 
 
 class Operand(NamedTuple):
-    """A variable or a constant that a step reads, perhaps the source of a reshaped or broadcast operand."""
+    """A variable or a constant that a step reads, perhaps the source of a reshaped or broadcast operand.
+
+    The extent of a repeated one is that in each block of rows.
+    """
 
     value: Any
     extent: Extent
+    repeat: Repeat | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has separate elements for all of the space."""
+        return self.extent is Extent.FULL and self.repeat is None
 
 
 @dataclass(eq=False, slots=True)
@@ -106,8 +168,13 @@ class Step:
     def has_one_shape(self) -> bool:
         """Whether it computes all elements, from arrays of all elements and single numbers only."""
         return self.extent is Extent.FULL and all(
-            x.extent in (Extent.FULL, Extent.ONE) for x in self.operands if isinstance(x, Operand)
+            x.extent in (Extent.FULL, Extent.ONE) and x.repeat is None for x in self.operands if isinstance(x, Operand)
         )
+
+    @property
+    def block(self) -> int:
+        """The rows of the blocks of its repeated operands, of which all blocks consist; 0 if it has none."""
+        return gcd(*(x.repeat.block for x in self.operands if isinstance(x, Operand) and x.repeat))
 
     @property
     def made(self) -> dict[Variable, Extent]:
@@ -138,7 +205,12 @@ class Plan:
     def __post_init__(self) -> None:
         made = {id(v) for step in self.steps for v in step.results}
         found = (x for step in self.steps for x in step.operands if isinstance(x, Operand) and id(x.value) not in made)
-        self.inputs = [*{(id(x.value), x.extent): x for x in found}.values()]
+        self.inputs = [*{(id(x.value), *x[1:]): x for x in found}.values()]
+
+    @property
+    def block(self) -> int:
+        """The rows of the blocks of repeated operands, of which all blocks consist; 0 if none is repeated."""
+        return gcd(*(step.block for step in self.steps))
 
     @property
     def extents(self) -> dict[Variable, Extent]:
@@ -148,7 +220,7 @@ class Plan:
     @property
     def bytes_read(self) -> int:
         """The bytes of memory that the pass reads."""
-        return sum(self._bytes(x.extent) for x in self.inputs)
+        return sum(map(self._bytes_of, self.inputs))
 
     @property
     def bytes_written(self) -> int:
@@ -161,9 +233,15 @@ class Plan:
         """The bytes that its calls would read and write separately."""
         found = 0
         for step in self.steps:
-            found += sum(self._bytes(x.extent) for x in step.operands if isinstance(x, Operand))
+            found += sum(self._bytes_of(x) for x in step.operands if isinstance(x, Operand))
             found += sum(map(self._bytes, step.made.values()))
         return found
+
+    def _bytes_of(self, x: Operand) -> int:
+        if x.repeat is None:
+            return self._bytes(x.extent)
+        width = self.space.width if x.extent in (Extent.FULL, Extent.COLUMN) else 1
+        return prod(x.repeat.shape) * width * self.space.dtype.itemsize
 
     def _bytes(self, extent: Extent) -> int:
         space = self.space

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from backburn.base.dtypes import bool_
-from backburn.programs.fusion.partition import FUSABLE, OF_ROWS, may_have_rows
-from backburn.programs.fusion.plan import ALONG_ROWS, Space, axes_of
+from backburn.programs.fusion.partition import FUSABLE, OF_ROWS, may_have_rows, rows_of
+from backburn.programs.fusion.plan import ALONG_ROWS, axes_of
 from backburn.programs.ir import Call, Program, Variable, arguments, ordered, variables_in
 
 #: The distance from 1 to the next float, by bits of the dtype.
@@ -59,9 +59,8 @@ def _pays(call: Call, makers: dict[Variable, Call], means: dict[Any, Call]) -> b
     if not isinstance(x, Variable) or not x.dtype.is_floating or x.dtype.bits < 32 or len(x.shape) < 2:
         return False
     axes, rank = axes_of(call), len(x.shape)
-    if axes not in ((rank - 1,), (*range(rank - 1),)) or not may_have_rows(
-        Space(prod(x.shape[:-1]), x.shape[-1], x.dtype)
-    ):
+    space, depth = rows_of(x.shape, x.dtype)
+    if axes not in ((*range(rank - depth, rank),), (*range(rank - depth),)) or not may_have_rows(space):
         return False
     if not isinstance(correction, int | float) or prod(x.shape[axis] for axis in axes) <= correction:
         return False

@@ -123,6 +123,23 @@ def log_shares(x: Any, scale: Any, bias: Any, weight: Any) -> Any:
     return below - bb.log(bb.exp(below).sum(axis=-1, keepdims=True))
 
 
+def modulated(x: Any, *factors: Any) -> Any:
+    """An array with others that broadcast to it along several axes; some of its rows are several axes."""
+    y = x
+    for factor in factors:
+        y = bb.tanh(y * factor + factor)
+    centred = y - y.mean(axis=tuple(range(2, x.ndim)), keepdims=True)
+    return centred, y.sum(axis=(0, *range(2, x.ndim))), bb.where(factors[0] > 0.0, y, x * 0.5)
+
+
+#: Shapes of arrays, and of others that broadcast to these: of blocks of rows, and of all blocks.
+BLOCKS: tuple[tuple[tuple[int, ...], ...], ...] = (
+    ((3, 70, 64), (3, 1, 64), (70, 64), (70, 1), (3, 1, 1)),
+    ((4, 3, 40, 33), (3, 1, 1), (4, 1, 40, 33), (4, 1, 1, 33), (3, 40, 1)),
+    ((30, 20, 7, 9), (20, 1, 1), (30, 20, 1, 1), (30, 1, 1, 1), (7, 9)),
+    ((5, 130, 1024), (130, 1024), (5, 1, 1024), (5, 1, 1)),
+)
+
 CASES: dict[str, tuple[Callable[..., Any], bool]] = {
     "layer norm": (layer_norm, True),
     "softmax": (softmax, True),

@@ -12,6 +12,7 @@ from tests.backends.cupy.emulation.emulated import EmulatedRunner
 from tests.backends.cupy.emulation.nvrtc import CUPYS
 from tests.backends.cupy.emulation.operands import host_dtype
 from tests.backends.cupy.emulation.passes import (
+    BLOCKS,
     CASES,
     Faulty,
     Noting,
@@ -19,6 +20,7 @@ from tests.backends.cupy.emulation.passes import (
     close,
     gradients,
     layer_norm,
+    modulated,
     operands,
     passed,
     plain,
@@ -57,6 +59,20 @@ def test_values(on: EmulatedRunner, dtype: str, name: str, shape: tuple[int, ...
     if len(shape) > 1 and shape[0] > 1 and shape[-1] <= (4096 if dtype == "float32" else 2048):
         assert "computed by CUDA" in str(captured.plan())
         assert any(kernel.startswith("pass_") for kernel in on.launched)
+
+
+@EITHER
+@pytest.mark.parametrize("shapes", BLOCKS, ids=str)
+def test_operands_that_broadcast_along_several_axes(
+    on: EmulatedRunner, dtype: str, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    rng = np.random.default_rng(3)
+    arrays = [rng.normal(size=shape).astype(dtype) for shape in shapes]
+    found, captured = passed(on, modulated, *arrays)
+    close(found, plain(modulated, *arrays), dtype)
+    text = str(captured.plan())
+    assert "computed by CUDA" in text
+    assert text.count(" in blocks of ") >= 2
 
 
 @EITHER
@@ -261,6 +277,20 @@ def test_a_broken_kernel_is_found(
     assert faulty.is_changed
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("row / 70u % 3u", "row / 70u % 2u"), ("row / 1u % 70u", "row / 70u % 70u"), ("% 70u * 1u) * width", "% 70u)")],
+    ids=["count", "block", "width"],
+)
+def test_a_broken_row_of_a_repeated_operand_is_found(library: Any, right: str, wrong: str) -> None:
+    rng = np.random.default_rng(3)
+    arrays = [rng.normal(size=shape).astype("float32") for shape in BLOCKS[0]]
+    faulty = Faulty({"float32": library("float32")}, right, wrong)
+    with pytest.raises((AssertionError, BackburnError), match=r"Not equal|beyond"):
+        close(passed(faulty, modulated, *arrays)[0], plain(modulated, *arrays), "float32")
+    assert faulty.is_changed
+
+
 # ---- NVIDIA's compiler ----
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
@@ -274,6 +304,8 @@ def texts(dtype: str) -> dict[str, str]:
             for shape in ((70, 33), (5, 1023), (2, 4096)):
                 arrays = operands(shape, host_dtype(dtype))
                 passed(noting, gradients(function, 4) if has_gradients else function, *arrays)
+        for shapes in BLOCKS[:3]:  # 4 bytes of the last one are spilled on sm_80
+            passed(noting, modulated, *(operands(shape, host_dtype(dtype))[0] for shape in shapes))
         passed(noting, lambda x: bb.exp(x * 2.0) + x, operands((5001,), host_dtype(dtype))[0])
     return {kernel: source(kernel.partition("<")[0]) for kernel in noting.kernels}
 
