@@ -14,6 +14,8 @@ from __future__ import annotations
 MIN_ELEMENTS_FOR_SECOND_THREAD = 1 << 20
 #: Rows below which a ufunc's operands of one shape are divided by elements among Python threads, not by rows.
 MIN_ROWS_FOR_THREADS = 16
+#: Bytes of an operand from which kernels compute operands that broadcast, and the fewest elements of one of their runs.
+MIN_BYTES_FOR_BROADCASTING, MIN_ELEMENTS_OF_RUN = 1 << 18, 32
 #: Elements of a row from which, and up to which, a ufunc's buffer is made to hold one row of a broadcast operand.
 MIN_ROW_BUFFER, MAX_ROW_BUFFER = 320, 8192
 #: Elements of a kernel's result from which a second Python thread pays: a kernel does several times the work of a ufunc

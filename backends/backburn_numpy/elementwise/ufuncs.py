@@ -16,6 +16,7 @@ from numpy.lib.introspect import opt_func_info
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.blocks import RowBuffer, run_small
+from backburn_numpy.elementwise.broadcasting import broadcast_kernel
 from backburn_numpy.elementwise.fused import FLIPPED, fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
 from backburn_numpy.runtime.memory import contiguous, empty, memory_ordered
@@ -121,11 +122,17 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     With a Python scalar a ufunc keeps the array's dtype if that is one of NumPy's own. For one of another package, such
     as bfloat16 (two bytes), the scalar must be converted first.
     """
-    (threshold, least), ndarray, flipped = _thresholds(ufunc), np.ndarray, FLIPPED.get(KERNELS.get(ufunc, ""))
+    (threshold, least), ndarray, name = _thresholds(ufunc), np.ndarray, KERNELS.get(ufunc, "")
+    flipped = FLIPPED.get(name)
+    fewest = tuning.MIN_BYTES_FOR_BROADCASTING if flipped is not None else math.inf
 
     def operation(x: Array, y: Array, /) -> Array:
         try:
             if x.__class__ is y.__class__:
+                if (x.nbytes >= fewest or y.nbytes >= fewest) and x.shape != y.shape:
+                    found = broadcast_kernel(name, x, y)
+                    if found is not None:
+                        return found
                 if x.nbytes >= least and (x.nbytes >= threshold or is_half(x)):
                     return large(ufunc, x, y)
             elif x.__class__ is ndarray:
