@@ -153,7 +153,7 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
 
     if not (sizes := kernel_sizes(ufunc.__name__, _target(ufunc), compiled.level())):
         return operation
-    name = ufunc.__name__
+    own = ufunc.__name__
 
     def by_kernel(x: Array, y: Array, /) -> Array:
         main = x if x.__class__ is ndarray else y
@@ -165,7 +165,7 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
                 return operation(x, y)
             if x.shape != y.shape:
                 x, y = np.broadcast_arrays(x, y)
-            found = run_kernel(name, *map(contiguous, (x, y)), dtype=main.dtype)
+            found = run_kernel(own, *map(contiguous, (x, y)), dtype=main.dtype)
             return operation(x, y) if found is None else found
         except RAISED:
             return again(operation, x, y)
