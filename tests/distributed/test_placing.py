@@ -13,7 +13,7 @@ from backburn import nn, optim
 from backburn.base.errors import ArgumentError, GraphError
 from backburn.decorators.sharding import GatherWarning, placement_of
 from backburn.distributed import place
-from backburn.nn.functional import cross_entropy
+from backburn.nn.functional import cross_entropy, ssm_scan
 
 MESH = "autodiff(sharded(sharded(numpy, tp=2), dp=2))"
 DATA = np.random.default_rng(0).normal(size=(61, 12)).astype(np.float32)
@@ -117,3 +117,21 @@ def test_placed_models_train_as_on_one_device(backend: str, placements: Any, dat
     for path, value in net.named_parameters():
         wanted: Any = next((p for pattern, p in placements.items() if pattern in ("*", path, f"{path[0]}.*")), {})
         assert {a: n for a, n in where(value).items() if n is not None} == wanted
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("first", [(6, 6), (6,), ()])
+def test_recurrences_are_cut_along_other_axes_than_the_steps(axis: int, first: tuple[int, ...]) -> None:
+    """With their gradients: states, operands that broadcast to them, and the first state, which lacks the axis."""
+    shapes = (6, 6, 6), (6,), (6, 1, 6), first
+    values = [np.random.default_rng(i).normal(size=shape) for i, shape in enumerate(shapes)]
+    gradient = bb.grad(lambda *v: (ssm_scan(*v, axis=axis) ** 2).sum(), argnums=(0, 1, 2, 3))
+    expected = gradient(*map(bb.asarray, values))
+    for i, value in enumerate(values):
+        for cut in range(value.ndim):
+            if value.shape[cut] == 1:
+                continue
+            operands = [bb.asarray(v, backend="autodiff(sharded(numpy, dp=2, on_fallback=error))") for v in values]
+            operands[i] = place(operands[i], {"dp": cut})
+            for got, right in zip(gradient(*operands), expected, strict=True):
+                np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-12)

@@ -61,7 +61,7 @@ class Cost(NamedTuple):
 #: The costs of the operations that have a kernel, or for which a program is faster than NumPy's function.
 COSTS: dict[str, Cost] = {
     "neg": Cost("negative"), "abs": Cost("absolute"), "div": Cost("divide"), "mul": Cost("multiply"),
-    "atan": Cost("arctan"),
+    "atan": Cost("arctan"), "atan2": Cost("arctan2"),
     "sub": Cost("subtract"), "log1p": Cost("log1p", fused=True), "frac": Cost(),
     **{name: Cost(name) for name in (
         "square", "sqrt", "reciprocal", "sign", "floor", "round", "exp", "expm1", "log", "sin", "cos", "tan",

@@ -19,7 +19,7 @@ from backburn_numpy.elementwise.blocks import RowBuffer, run_small
 from backburn_numpy.elementwise.broadcasting import broadcast_kernel
 from backburn_numpy.elementwise.fused import FLIPPED, fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
-from backburn_numpy.runtime.memory import empty, memory_ordered
+from backburn_numpy.runtime.memory import contiguous, empty, memory_ordered
 from backburn_numpy.runtime.quiet import RAISED, again
 from backburn_numpy.runtime.threads import available, parallel_for
 
@@ -113,7 +113,7 @@ def kernel_sizes(name: str, target: str, level: str | None) -> dict[np.dtype[Any
 def _target(ufunc: np.ufunc) -> str:
     """The instructions that NumPy uses for a function of float32, such as ``"AVX512_SKX"``; empty if unknown."""
     found = opt_func_info(func_name=f"^{ufunc.__name__}$").get(ufunc.__name__, {})
-    return str(found.get("ff", {}).get("current", ""))
+    return str(found.get("f" * ufunc.nargs, {}).get("current", ""))
 
 
 def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
@@ -152,7 +152,26 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
         except RAISED:
             return again(operation, x, y)
 
-    return operation
+    if not (sizes := kernel_sizes(ufunc.__name__, _target(ufunc), compiled.level())):
+        return operation
+    own = ufunc.__name__
+
+    def by_kernel(x: Array, y: Array, /) -> Array:
+        main = x if x.__class__ is ndarray else y
+        if main.size < sizes.get(main.dtype, math.inf):
+            return operation(x, y)
+        try:
+            x, y = (v if v.__class__ is ndarray else np.full(main.shape, v, main.dtype) for v in (x, y))
+            if x.dtype is not main.dtype or y.dtype is not main.dtype:
+                return operation(x, y)
+            if x.shape != y.shape:
+                x, y = np.broadcast_arrays(x, y)
+            found = run_kernel(own, *map(contiguous, (x, y)), dtype=main.dtype)
+            return operation(x, y) if found is None else found
+        except RAISED:
+            return again(operation, x, y)
+
+    return by_kernel
 
 
 def comparison(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:

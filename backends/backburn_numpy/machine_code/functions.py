@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, nan
+from math import inf, nan, pi
 from struct import pack, unpack
 from typing import TypeAlias
 
@@ -232,15 +232,36 @@ def sinh(p: Program, x: Vector) -> Vector:
     return p.with_sign(p.absolute(found), x)
 
 
-def arctan(p: Program, x: Vector) -> Vector:
-    y = p.absolute(x)
-    small, large = p.compare(y, 0.414213562, LESS), p.compare(y, 2.41421356, GREATER)
-    top = p.select(small, y, p.select(large, -1.0, y - 1.0))
-    bottom = p.select(small, 1.0, p.select(large, y, y + 1.0))
-    a, added = top / bottom, p.select(small, 0.0, p.select(large, 1.57079633, 0.785398163))
+def arctan_terms(p: Program, z: Vector) -> Vector:
+    if p.size == 8:
+        return horner(
+            p, z, 1.322518965712377e-05, -0.0001521618818176523, 0.0008313259524050171, -0.002884928352038416,
+            0.007196518930527816, -0.013900577214659716, 0.021984865869996387, -0.02990386384226365, 0.0366419110426766,
+            -0.042191787902766904, 0.047223220824395416, -0.05253518490262242, 0.058805277948088173,
+            -0.06666404053158394, 0.07692279838596802, -0.0909090700291556, 0.1111111100702069, -0.14285714282574868,
+            0.19999999999951454, -0.3333333333333307,
+        )  # fmt: skip
+    return horner(
+        p, z, -0.00179362029, 0.0109145986, -0.0311778318, 0.0579575785, -0.0840344951, 0.109521851, -0.142642409,
+        0.199985489, -0.333332986,
+    )  # fmt: skip
+
+
+def arctan2(p: Program, y: Vector, x: Vector) -> Vector:
+    tall, wide = p.absolute(y), p.absolute(x)
+    steep = p.compare(tall, wide, GREATER)
+    low, high = p.select(steep, wide, tall), p.select(steep, tall, wide)
+    of_equal = p.select(p.compare(high, 0.0, NOT_EQUAL), 1.0, 0.0)
+    a = p.select(p.compare(low, high, NOT_EQUAL), low / high, of_equal)
     z = a * a
-    q = horner(p, z, 8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
-    return p.with_sign(p.absolute(added + p.fma(q * z, a, a)), x)
+    near = p.fma(arctan_terms(p, z) * z, a, a)
+    above = p.select(steep, pi / 2 - near, near)
+    found = p.select(p.compare(p.with_sign(p.constant(1.0), x), 0.0, LESS), pi - above, above)
+    return p.with_sign(p.absolute(found), y)
+
+
+def arctan(p: Program, x: Vector) -> Vector:
+    return arctan2(p, x, p.constant(1.0))
 
 
 def erf(p: Program, x: Vector) -> Vector:
@@ -393,11 +414,11 @@ FUNCTIONS: dict[str, Function] = {
     "sigmoid_backward": lambda p, grad, y: (1.0 - y) * y * grad,
     "tanh_backward": lambda p, grad, y: p.fnma(y, y, 1.0) * grad, "exp": exp, "log": log, "log1p": log1p,
     "sigmoid": sigmoid, "sigmoid_slope": sigmoid_slope, "softplus": softplus, "log_sigmoid": log_sigmoid, "silu": silu,
-    "silu_backward": silu_backward, "tanh_slope": tanh_slope,
+    "silu_backward": silu_backward, "tanh_slope": tanh_slope, "arctan": arctan, "arctan2": arctan2,
 }  # fmt: skip
 #: Kernels of float32 only.
 OF_FLOATS: dict[str, Function] = {
-    "expm1": expm1, "cosh": cosh, "sinh": sinh, "arctan": arctan, "tanh": tanh, "erf": erf, "erfc": erfc,
+    "expm1": expm1, "cosh": cosh, "sinh": sinh, "tanh": tanh, "erf": erf, "erfc": erfc,
     "gelu": gelu, "gelu_backward": gelu_backward, "gelu_tanh": gelu_tanh,
     "gelu_tanh_backward": gelu_tanh_backward, "standardized": standardized,
     "standardize_gradient": standardize_gradient,

@@ -20,7 +20,7 @@ from backburn_numpy.elementwise.half_precision import cast_like, in_float32, is_
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.elementwise import divide, square
 from backburn_numpy.rows import reductions as kernels
-from backburn_numpy.runtime.memory import contiguous
+from backburn_numpy.runtime.memory import contiguous, empty
 
 Array = Any
 Axes = tuple[int, ...]
@@ -88,11 +88,25 @@ prod = implements("prod")(_reduction(np.multiply, "prod", math.inf, tuning.MIN_E
 @implements("prod_of_others", takes_backend=True)
 def prod_of_others(k: Any, x: Array, /, axis: Axes) -> Array:
     wide = upcast_half(x)
-    whole = prod(wide, axis, True)
-    size = np.absolute(whole)
-    if (size >= TINY[wide.real.dtype]).all() and (size < math.inf).all():
-        return cast_like(divide(whole, wide), x)
-    return OPERATIONS["prod_of_others"].body(k, x, axis)  # one is 0, or their product is NaN or not a normal number
+    found = _prod_of_others_by_kernel(wide, axis)
+    products = prod(wide, axis, True) if found is None else found[1]
+    size = np.absolute(products)
+    if not ((size >= TINY[size.dtype]).all() and (size < math.inf).all()):  # one is NaN or not a normal number
+        return OPERATIONS["prod_of_others"].body(k, x, axis)
+    return cast_like(divide(products, wide) if found is None else found[0], x)
+
+
+def _prod_of_others_by_kernel(x: Array, axis: Axes) -> tuple[Array, Array] | None:
+    """The products of all other elements, and the products of those that are not 0; None if no kernel takes them."""
+    if not x.size or not axis or axis != tuple(range(axis[0], axis[-1] + 1)):
+        return None
+    number, inner = math.prod(x.shape[: axis[0]]), math.prod(x.shape[axis[-1] + 1 :])
+    arrays = empty(x.shape, x.dtype), x, np.empty((number, inner))
+    if inner == 1:
+        served = run_rows("prod_of_others", arrays, number, count(x, axis))
+    else:
+        served = run_columns("prod_of_others", arrays, (number, count(x, axis), inner), 1)
+    return (arrays[0], arrays[2]) if served else None
 
 
 @implements("count_nonzero")

@@ -98,9 +98,9 @@ def ssm_scan(
 ) -> Array:
     if is_half(x):
         return in_float32(ssm_scan, k, a, b, x, h0, axis, reverse)
-    others = np.asarray(b, x.dtype) if isinstance(b, (int, float)) else b
-    out = empty(np.broadcast_shapes(a.shape, others.shape, x.shape), x.dtype)
-    if out.size and _run_kernel("scan", (out, a, others, x), (h0,), axis, reverse):
+    is_number = b.__class__ is not np.ndarray
+    out = empty(np.broadcast_shapes(a.shape, () if is_number else b.shape, x.shape), x.dtype)
+    if out.size and _run_kernel("scan", (out, a, b, x), (h0,), axis, reverse, is_number):
         return out
     return OPERATIONS["ssm_scan"].body(k, a, b, x, h0, axis, reverse)
 
@@ -121,24 +121,33 @@ def ssm_scan_backward(
 
 
 def _run_kernel(
-    name: str, arrays: tuple[Array, ...], states: tuple[Array | None, ...], axis: int, reverse: bool
+    name: str, arrays: tuple[Array, ...], states: tuple[Array | None, ...], axis: int, *options: bool
 ) -> bool:
-    """Call the compiled kernel on arrays that broadcast to the first, and on single states; False if there is none."""
-    shape = arrays[0].shape
+    """Call the compiled kernel on arrays that broadcast to the first, and on single states; False if there is none.
+
+    Numbers become arrays of the size of a state, which all steps share.
+    """
+    shape, dtype = arrays[0].shape, arrays[0].dtype
     fast = compiled.serving(name, arrays[0])
     if fast is None:
         return False
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    stride = inner * arrays[0].itemsize
-    whole = [contiguous(v if v.shape == shape else np.broadcast_to(v, shape)) for v in arrays]
+    stride = inner * dtype.itemsize
+    whole = [
+        contiguous(v if v.shape == shape else np.broadcast_to(v, shape))
+        if v.__class__ is np.ndarray
+        else np.full(inner, v, dtype)
+        for v in arrays
+    ]
+    strides = [shape[axis] * stride if v.__class__ is np.ndarray else 0 for v in arrays]
     without = shape[:axis] + shape[axis + 1 :]
-    single = [None if v is None else contiguous(np.broadcast_to(v, without), arrays[0].dtype) for v in states]
+    single = [None if v is None else contiguous(np.broadcast_to(v, without), dtype) for v in states]
 
     def part(outers: tuple[int, int], inners: tuple[int, int]) -> None:
         fast(
-            *(compiled.address(v) + outers[0] * shape[axis] * stride for v in whole),
+            *(compiled.address(v) + outers[0] * each for v, each in zip(whole, strides, strict=True)),
             *(None if v is None else compiled.address(v) + outers[0] * stride for v in single),
-            *(reverse, outers[1] - outers[0], shape[axis], inner, *inners),
+            *(*options, outers[1] - outers[0], shape[axis], inner, *inners),
         )
 
     if outer > 1:

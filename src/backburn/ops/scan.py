@@ -123,6 +123,8 @@ def grad_first_state(k: Any, grad_state: Any, a: Any, axis: int, reverse: bool) 
 
 def recurrence(k: Any, a: Any, b: Any, axis: int, back: bool) -> Any:
     """``h[t] = a[t] h[t-1] + b[t]`` along ``axis`` from zero, or with ``back`` from the other end."""
+    if k.dtype(b).kind != "complex":
+        return k.ssm_scan(a, 1.0, b, None, axis, back)
     if back:
         return k.flip(recurrence(k, k.flip(a, (axis,)), k.flip(b, (axis,)), axis, False), (axis,))
 
@@ -134,12 +136,12 @@ def recurrence(k: Any, a: Any, b: Any, axis: int, back: bool) -> Any:
 
 def grad_cumprod(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
     """The product of all factors before an element, times the later gradients, each times the factors between."""
-    return in_float64(k, partial(_grad_cumprod_wide, axis=axis, reverse=reverse), g, x, out)
+    next_factor, before = shift(k, x, axis, 1.0, not reverse), shift(k, out, axis, 1.0, reverse)
 
+    def wide(k: Any, g: Any, next_factor: Any, before: Any) -> Any:
+        return k.mul(before, recurrence(k, next_factor, g, axis, not reverse))
 
-def _grad_cumprod_wide(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
-    before = shift(k, out, axis, 1.0, reverse)
-    return k.mul(before, recurrence(k, shift(k, x, axis, 1.0, not reverse), g, axis, not reverse))
+    return in_float64(k, wide, g, next_factor, before)
 
 
 def is_carried(k: Any, x: Any, out: Any) -> Any:

@@ -35,6 +35,7 @@ def reductions(x: Any) -> Iterator[tuple[str, Work]]:
         for name in ("sum", "mean", "var", "max", "min", "vector_norm"):
             yield f"{name} {axis}", partial(getattr(BASE, name), x, axis=axis)
         yield f"prod {axis}", partial(BASE.prod, 1 + x / 100, axis=axis)
+        yield f"prod_of_others {axis}", partial(BASE.prod_of_others, 1 + x / 100, axis=axis)
         yield f"max of zeros {axis}", partial(BASE.max, zeros, axis=axis)
         yield f"min of zeros {axis}", partial(BASE.min, -zeros, axis=axis)
 
@@ -130,6 +131,7 @@ def layers() -> Iterator[tuple[str, Work]]:
             yield f"quantized_linear {few.shape} {scheme}", partial(BASE.quantized_linear, few, weight_of)
     decay, state = real(6, 50, 70), real(6, 50, 70, seed=1)
     yield "ssm_scan", partial(BASE.ssm_scan, decay, state, state, axis=1)
+    yield "ssm_scan of rows", partial(BASE.ssm_scan, decay, 1.0, state, axis=2, reverse=True)
 
 
 def sequences(dtype: Any) -> Iterator[tuple[str, Work]]:
@@ -235,6 +237,9 @@ ELEMENTWISE = (
         "sinh",
         "cosh",
         "arctan",
+        "arctan_double",
+        "arctan2",
+        "arctan2_double",
         "tanh",
         "erf",
         "erfc",

@@ -57,8 +57,58 @@ def test_recurrences_over_every_axis(axis: int, reverse: bool, monkeypatch: pyte
         got, expected = both(monkeypatch, "ssm_scan_backward", grad, a, b, x, out, first, **options)
         for mine, theirs in zip(got, expected, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
-    got, expected = both(monkeypatch, "ssm_scan", a[:1, :1, :1], b[:1], x, None, axis=axis, reverse=reverse)
-    np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+    for factors in (b[:1], 1.0, -0.5):
+        got, expected = both(monkeypatch, "ssm_scan", a[:1, :1, :1], factors, x, None, axis=axis, reverse=reverse)
+        np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+#: Shapes with their reduced axes: rows and columns, shorter and longer than what kernels take at a time.
+OF_PRODUCTS = (
+    ((3, 2000), (0,)), ((2, 1100), (1,)), ((7, 65), (1,)), ((7, 63), (0,)), ((5, 40, 7), (1,)), ((5, 40, 7), (0, 1)),
+    ((4, 1), (0,)), ((4, 1), (1,)), ((60,), (0,)), ((5, 4, 7), (0, 2)), ((2, 0, 3), (1,)), ((2, 3), ()),
+)  # fmt: skip
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize(("shape", "axis"), OF_PRODUCTS)
+def test_products_of_other_elements(shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
+    """With no, one or several zeros, NaN, infinity, and products that float32 cannot hold though they are finite."""
+    rng = np.random.default_rng(0)
+
+    def expected(x: Any) -> Any:
+        moved = np.moveaxis(x.astype(np.float64), axis, range(-len(axis), 0)) if axis else x[..., None]
+        lines = moved.reshape(*moved.shape[: x.ndim - len(axis)], math.prod(x.shape[a] for a in axis))
+        others = [np.delete(lines, i, -1).prod(-1) for i in range(lines.shape[-1])]
+        found = np.stack(others, -1).reshape(moved.shape) if others else moved
+        return np.moveaxis(found, range(-len(axis), 0), axis) if axis else found[..., 0]
+
+    def check(x: Any) -> None:
+        got, right = BASE.prod_of_others(x, axis), expected(x)
+        assert got.dtype == x.dtype
+        with np.errstate(over="ignore"):
+            np.testing.assert_allclose(got, right.astype(x.dtype), rtol=2e-4 if axis == (0, 2) else 2e-7, atol=1e-44)
+
+    x = (1 + rng.normal(size=shape) / 4).astype(np.float32)
+    check(x)
+    for zeros in (1, 2, 9):
+        x.flat[: zeros * 5 : 5] = 0
+        check(x)
+    if x.size:
+        x[x == 0] = 1
+        for special in (np.nan, np.inf):
+            x.flat[1] = special
+            np.testing.assert_allclose(BASE.prod_of_others(x, axis), expected(x), rtol=2e-4)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("everything_compiled")
+def test_products_of_other_elements_are_right_where_float32_underflows_in_between() -> None:
+    x = np.array([[1e-30, -1e-30, 2e38, 2e38, 0.5], [3e38, 1e30, 1e-38, -1e-38, 0.0]], np.float32)
+    with np.errstate(over="ignore"):
+        exact = np.array([[np.delete(row, i).astype(float).prod() for i in range(5)] for row in x]).astype(np.float32)
+    np.testing.assert_allclose(BASE.prod_of_others(x, (1,)), exact, rtol=1e-6)
+    np.testing.assert_allclose(BASE.prod_of_others(x.T.copy(), (0,)).T, exact, rtol=1e-6)
 
 
 @needs_kernels
@@ -707,6 +757,33 @@ def test_kernels_compute_functions_where_numpy_is_slower(
         assert seen == ([count] if size is not None and count >= size else []), count
         np.testing.assert_array_equal(function(x[::2]), function(x[::2].copy()))
     assert function(np.array(0.5, kind)).shape == ()
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_angles_are_computed_where_numpy_is_slower(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without AVX-512: by the kernel from its threshold on, for arrays that broadcast and numbers, too."""
+    monkeypatch.setattr(ufuncs, "_target", lambda ufunc: "X86_V3")
+    monkeypatch.setattr(compiled, "level", lambda: "x86-64-v3")
+    seen: list[str] = []
+
+    def counted(name: str, *arrays: Any, **options: Any) -> Any:
+        seen.append(name)
+        return run_kernel(name, *arrays, **options)
+
+    run_kernel = ufuncs.run_kernel
+    monkeypatch.setattr(ufuncs, "run_kernel", counted)
+    angle, rng = ufuncs.binary(np.arctan2), np.random.default_rng(0)
+    y, x = (rng.normal(size=(40, 50)).astype(dtype) for _ in range(2))
+    few = y[:3], x[:3]
+    for operands in ((y, x), (y.T, x.T), (y, x[0]), (y, x[:, :1]), (y, -0.5), (-0.5, x), (y[::2], x[::2]), few):
+        seen.clear()
+        got, exact = angle(*operands), np.arctan2(*(np.asarray(v, np.float64) for v in operands))
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, exact, rtol=2 * float(np.finfo(dtype).eps))
+        assert seen == ([] if operands is few else ["arctan2"])
+    with pytest.raises(ValueError, match="broadcast"):
+        angle(y, x[:, :49])
 
 
 def test_numpy_s_functions_are_used_where_they_are_faster() -> None:

@@ -768,7 +768,7 @@ def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, fault: str
 
 
 #: Operations without a kernel for a dtype.
-UNKNOWN = {(name, "float64") for name in ("tanh", "tanh_slope", "expm1", "sinh", "cosh", "atan")}
+UNKNOWN = {(name, "float64") for name in ("tanh", "tanh_slope", "expm1", "sinh", "cosh")}
 #: Options of operations.
 ATTRIBUTES: dict[str, dict[str, Any]] = {"gelu": {"approximate": "tanh"}, "gelu_backward": {"approximate": "none"}}
 

@@ -43,6 +43,38 @@ BOTH(minimum, x <= y || x != x ? x : y)
 NUMBER(subtract_from, y - x)
 NUMBER(divide_into, y / x)
 
+/* ---- kernels of two arrays, and of an array and a number, which is repeated ---- */
+
+typedef void NAMED(OfTwo)(REAL *restrict, const REAL *restrict, const REAL *restrict, int64_t);
+
+SHARED void NAMED(with_number)(NAMED(OfTwo) *of_two, REAL *out, const REAL *xs, REAL number, int64_t count) {
+    REAL ys[SPAN];
+    for (int i = 0; i < SPAN; i++) ys[i] = number;
+    for (; count > 0; out += SPAN, xs += SPAN, count -= SPAN) of_two(out, xs, ys, count < SPAN ? count : SPAN);
+}
+
+#define OF_TWO(name)                                                                                                   \
+    KERNEL(name, REAL *out, const REAL *xs, const REAL *ys, int64_t count) { NAMED(name##s)(out, xs, ys, count); }     \
+    KERNEL(name##_number, REAL *out, const REAL *xs, const REAL *number, int64_t count) {                              \
+        NAMED(with_number)(NAMED(name##s), out, xs, *number, count);                                                   \
+    }
+
+/* The angle of (x, y): arctan of the smaller absolute value over the larger, reflected into the octant. */
+INLINE REAL NAMED(arctan2_of)(REAL y, REAL x) {
+    const REAL tall = OF_TYPE(fabs, y), wide = OF_TYPE(fabs, x);
+    const int is_steep = tall > wide;
+    const REAL low = is_steep ? wide : tall, high = is_steep ? tall : wide;
+    const REAL a = low != high ? low / high : high != 0 ? 1 : 0, z = a * a; /* also of zeros and infinities */
+    const REAL near = ARCTAN_TERMS(z) * z * a + a, above = is_steep ? (REAL)1.5707963267948966 - near : near;
+    return OF_TYPE(copysign, OF_TYPE(copysign, 1, x) < 0 ? (REAL)3.141592653589793 - above : above, y);
+}
+
+SHARED void NAMED(arctan2s)(REAL *out, const REAL *ys, const REAL *xs, int64_t count) {
+    LOOP for (int64_t i = 0; i < count; i++) out[i] = NAMED(arctan2_of)(ys[i], xs[i]);
+}
+OF_TWO(arctan2)
+KERNEL(arctan, REAL *out, const REAL *xs, int64_t count) { NAMED(with_number)(NAMED(arctan2s), out, xs, 1, count); }
+
 /* ---- quotients and remainders, from the remainder of the absolute values ---- */
 
 INLINE REAL NAMED(truncated_rest)(REAL x, REAL y, REAL rest) {
@@ -63,25 +95,19 @@ INLINE REAL NAMED(floored_quotient)(REAL x, REAL y, REAL rest) {
 
 /* The few elements whose remainder takes a long division are computed again, by fmod. */
 #define DIVISION(name, expression)                                                                                     \
-    INLINE void NAMED(name##s)(REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys, int64_t y_stride, \
-                               int64_t count) {                                                                        \
+    SHARED void NAMED(name##s)(REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys, int64_t count) {  \
         int32_t far = 0;                                                                                               \
         SUM_OF(far) for (int64_t i = 0; i < count; i++) {                                                              \
-            const REAL x = xs[i], y = ys[y_stride * i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);               \
+            const REAL x = xs[i], y = ys[i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);                          \
             far += IS_FAR(high, low);                                                                                  \
             out[i] = NAMED(expression)(x, y, REST(high, low));                                                         \
         }                                                                                                              \
         for (int64_t i = 0; far && i < count; i++) {                                                                   \
-            const REAL x = xs[i], y = ys[y_stride * i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);               \
+            const REAL x = xs[i], y = ys[i], high = OF_TYPE(fabs, x), low = OF_TYPE(fabs, y);                          \
             if (IS_FAR(high, low)) out[i] = NAMED(expression)(x, y, OF_TYPE(fmod, high, low));                         \
         }                                                                                                              \
     }                                                                                                                  \
-    KERNEL(name, REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys, int64_t count) {                \
-        NAMED(name##s)(out, xs, ys, 1, count);                                                                         \
-    }                                                                                                                  \
-    KERNEL(name##_number, REAL *restrict out, const REAL *restrict xs, const REAL *restrict ys, int64_t count) {       \
-        NAMED(name##s)(out, xs, ys, 0, count);                                                                         \
-    }
+    OF_TWO(name)
 
 DIVISION(fmod, truncated_rest)
 DIVISION(remainder, floored_rest)
@@ -140,5 +166,6 @@ KERNEL(fill, REAL *out, const REAL *number, int64_t count) {
 
 #undef NUMBER
 #undef DIVISION
+#undef OF_TWO
 #undef OF_THREE
 #undef BOTH

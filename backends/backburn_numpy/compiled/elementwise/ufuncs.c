@@ -33,20 +33,27 @@ INLINE float sinh_of(float x) {
     return copysignf(y < 1.0f ? p * z * y + y : e - 0.25f / e, x);
 }
 
-/* arctan(a) + b, where a is y up to tan(pi / 8), (y - 1) / (y + 1) up to its inverse, else -1 / y; the polynomial of
- * Cephes (Moshier). */
-INLINE float arctan_of(float x) {
-    const float y = fabsf(x);
-    const int is_small = y < 0.414213562f, is_large = y > 2.41421356f;
-    const float top = is_small ? y : is_large ? -1.0f : y - 1.0f, bottom = is_small ? 1.0f : is_large ? y : y + 1.0f;
-    const float a = top / bottom, b = is_small ? 0.0f : is_large ? 1.57079633f : 0.785398163f, z = a * a;
-    const float p = HORNER3(z, 8.05374449538e-2f, -1.38776856032e-1f, 1.99777106478e-1f, -3.33329491539e-1f);
-    return copysignf(b + (p * z * a + a), x);
-}
-
 UNARY(cosh, cosh_of(x))
 UNARY(sinh, sinh_of(x))
-UNARY(arctan, arctan_of(x))
+
+/* (arctan(a) / a - 1) / a**2 for a in 0 to 1, of z = a**2: the polynomials with the least relative error of arctan,
+ * 2**-28.5 and 2**-57.6 (by Remez' algorithm). */
+INLINE float arctan_terms(float z) {
+    return HORNER5(z, HORNER3(z, -0.00179362029f, 0.0109145986f, -0.0311778318f, 0.0579575785f), -0.0840344951f,
+                   0.109521851f, -0.142642409f, 0.199985489f, -0.333332986f);
+}
+
+INLINE double arctan_terms_double(double z) {
+    double p = HORNER4(z, 1.322518965712377e-05, -0.0001521618818176523, 0.0008313259524050171, -0.002884928352038416,
+                   0.007196518930527816);
+    p = HORNER5(z, p, -0.013900577214659716, 0.021984865869996387, -0.02990386384226365, 0.0366419110426766,
+                   -0.042191787902766904);
+    p = HORNER5(z, p, 0.047223220824395416, -0.05253518490262242, 0.058805277948088173, -0.06666404053158394,
+                   0.07692279838596802);
+    p = HORNER5(z, p, -0.0909090700291556, 0.1111111100702069, -0.14285714282574868, 0.19999999999951454,
+                   -0.3333333333333307);
+    return p;
+}
 
 /* The sine and the cosine of x, below 2**20 in absolute value, by their series, after subtracting the nearest multiple
  * of pi / 2 in three parts. */
@@ -81,11 +88,15 @@ INLINE Circle circle_of(double x) {
     return (Circle){quarter & 2 ? -sine : sine, (quarter + 1) & 2 ? -cosine : cosine};
 }
 
+/* The elements of temporary results. */
+#define SPAN 256
+
 /* Kernels of either type. Numbers from WHOLE on have no fraction. */
 #define OF_TYPE(function, ...) _Generic((REAL)0, float: function##f, double: function)(__VA_ARGS__)
 #define WHOLE _Generic((REAL)0, float: 0x1p23f, double: 0x1p52)
 #define EXP(x) _Generic((x), float: exp_of, double: exp_of_double)(x)
 #define LOG(x) _Generic((x), float: log_of, double: log_of_double)(x)
+#define ARCTAN_TERMS(x) _Generic((x), float: arctan_terms, double: arctan_terms_double)(x)
 #define LOG1P(x) _Generic((x), float: log1p_of, double: log1p_of_double)(x)
 
 /* The remainder of x / y, neither negative: x minus the nearest multiple of y, which is exact, plus y if that is
@@ -159,7 +170,6 @@ INLINE double rest_of_double(double x, double y) {
             LOOP for (int64_t i = 0; i < n; i++) out[i] = (float)room[i];                                              \
         }                                                                                                              \
     }
-#define SPAN 256
 CIRCULAR(sin, c.sine)
 CIRCULAR(cos, c.cosine)
 CIRCULAR(tan, c.sine / c.cosine)

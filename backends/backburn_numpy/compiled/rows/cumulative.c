@@ -1,4 +1,4 @@
-/* Running sums and products of floats, kept as doubles and rounded once. */
+/* Running sums and products of floats, and products of all other elements, kept as doubles and rounded once. */
 #include "runtime/kernels.h"
 
 #include "runtime/simd.h"
@@ -167,3 +167,59 @@ RUNNING(cumsum, sum, 0, 0)
 RUNNING(cumsum_reverse, sum, 0, 1)
 RUNNING(cumprod, prod, 1, 0)
 RUNNING(cumprod_reverse, prod, 1, 1)
+
+/* ---- the product of all other elements of a line: that of the line, divided by the element ---- */
+
+/* Multiplies products by the elements that are not 0, and counts those that are. */
+SHARED void multiply(double *restrict products, double *restrict zeros, const float *restrict x, int64_t width) {
+    LOOP for (int64_t i = 0; i < width; i++) {
+        const int is_zero = x[i] == 0.0f;
+        products[i] *= is_zero ? 1.0 : (double)x[i];
+        zeros[i] += is_zero ? 1.0 : 0.0;
+    }
+}
+
+/* If there is no 0, or one, which has the only result that is not 0. */
+SHARED void divide(float *restrict out, const float *restrict x, const double *restrict products,
+                   const double *restrict zeros, int64_t width) {
+    LOOP for (int64_t i = 0; i < width; i++) {
+        const int is_zero = x[i] == 0.0f;
+        const double others = products[i] / (is_zero ? 1.0 : (double)x[i]);
+        out[i] = (float)(zeros[i] == (is_zero ? 1.0 : 0.0) ? others : 0.0);
+    }
+}
+
+/* Lines side by side: rows of width elements, stride apart; or, if joined, one line in rows of which the last may be
+ * shorter. The products are those of the elements that are not 0. */
+SHARED void divide_products(float *restrict out, const float *restrict x, double *restrict products, int64_t size,
+                            int64_t stride, int64_t width, int joined) {
+    double zeros[WIDE];
+    for (int64_t i = 0; i < width; i++) products[i] = 1.0, zeros[i] = 0.0;
+    for (int64_t at = 0; at < size; at += stride)
+        multiply(products, zeros, x + at, size - at < width ? size - at : width);
+    if (joined) {
+        for (int64_t i = 1; i < width; i++) *products *= products[i], *zeros += zeros[i];
+        for (int64_t i = 1; i < width; i++) products[i] = *products, zeros[i] = *zeros;
+    }
+    for (int64_t at = 0; at < size; at += stride)
+        divide(out + at, x + at, products, zeros, size - at < width ? size - at : width);
+}
+
+KERNEL(prod_of_others, float *restrict out, const float *restrict x, double *restrict products, int64_t rows,
+       int64_t width) {
+    enum { SIDE = 64 };
+    double some[SIDE];
+    for (int64_t r = 0; r < rows; r++) {
+        divide_products(out + r * width, x + r * width, some, width, SIDE, SIDE, 1);
+        products[r] = *some;
+    }
+}
+
+/* Along the columns first to last - 1 of matrices (length, inner). */
+KERNEL(prod_of_others_columns, float *restrict out, const float *restrict x, double *restrict products, int64_t number,
+       int64_t length, int64_t inner, int64_t first, int64_t last) {
+    const int64_t size = length * inner;
+    for (; number > 0; number--, out += size, x += size, products += inner)
+        for (int64_t at = first; at < last; at += WIDE)
+            divide_products(out + at, x + at, products + at, size - at, inner, last - at < WIDE ? last - at : WIDE, 0);
+}

@@ -34,10 +34,13 @@
     EXPORT const char NAMED(parameters_of_##name)[] = TEXT(__VA_ARGS__);                                               \
     EXPORT void NAMED(name)(__VA_ARGS__)
 
+/* Functions whose code is part of each caller's, and those whose code is shared. */
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
+#define SHARED static __attribute__((noinline))
 #else
 #define INLINE static inline
+#define SHARED static
 #endif
 
 /* A short loop over variables that must stay in registers. */

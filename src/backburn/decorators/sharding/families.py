@@ -68,6 +68,20 @@ def over_steps(*together: int) -> Rule:
     return rule
 
 
+def over_states(shapes: Shapes, index: int, cut: int, *, axis: int, **_: Any) -> Plan | None:
+    """Elements of a state are independent; operands broadcast, and the last one, the first state, lacks the axis."""
+    *steps, first = shapes
+    rank = max(len(s) for s in steps if s is not None)
+    at = 0 if first is None else max(len(first) + axis + 1 - rank, 0)
+    shapes = [*steps, None if first is None else (*first[:at], 1, *first[at:])]
+    cut += index == len(steps) and cut >= at
+    axes = aligned(shapes, index, cut)
+    if axes is None or cut - len(shapes[index]) == axis - rank:
+        return None
+    *own, last = axes
+    return Plan((*own, None if last is None else last - (last > at)))
+
+
 def normalization(main: int, sums: bool = False) -> Rule:
     """The rule of a normalization of operand ``main``, with which the others broadcast."""
 
@@ -136,6 +150,8 @@ sharding("lstm", over_steps(0, 1, 2))
 sharding("lstm_backward", over_steps(1, 2, 3, 4, 5, 6))
 sharding("gru", over_steps(0, 1))
 sharding("gru_backward", over_steps(1, 2, 3, 4, 5))
+sharding("ssm_scan", over_states)
+sharding("ssm_scan_backward", over_states)
 sharding("layer_norm", normalization(0))
 sharding("rms_norm", normalization(0))
 sharding("layer_norm_backward", normalization(1, sums=True))
