@@ -123,7 +123,7 @@ def grad_first_state(k: Any, grad_state: Any, a: Any, axis: int, reverse: bool) 
 
 def recurrence(k: Any, a: Any, b: Any, axis: int, back: bool) -> Any:
     """``h[t] = a[t] h[t-1] + b[t]`` along ``axis`` from zero, or with ``back`` from the other end."""
-    if k.dtype(b).kind != "complex":
+    if k.dtype(b).kind != "complex" and _computes(k, "ssm_scan"):
         return k.ssm_scan(a, 1.0, b, None, axis, back)
     if back:
         return k.flip(recurrence(k, k.flip(a, (axis,)), k.flip(b, (axis,)), axis, False), (axis,))
@@ -132,6 +132,13 @@ def recurrence(k: Any, a: Any, b: Any, axis: int, back: bool) -> Any:
         return k.mul(earlier[0], later[0]), k.add(k.mul(later[0], earlier[1]), later[1])
 
     return associative_scan(k, combine, (a, b), axis)[1]
+
+
+def _computes(k: Any, name: str) -> bool:
+    """Whether the innermost backend has an implementation of an operation, rather than its body."""
+    while (inner := getattr(k, "inner_backend", None)) is not None:
+        k = inner
+    return getattr(type(k), name, None) is not getattr(Scan, name)
 
 
 def grad_cumprod(k: Any, g: Any, x: Any, out: Any, axis: int, reverse: bool) -> Any:
