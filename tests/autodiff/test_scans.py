@@ -13,7 +13,6 @@ from backburn.autodiff import Autodiff
 from backburn.ops.scan import Scan
 from backburn_numpy import NumpyBackend
 
-
 calls: Counter[str] = Counter()
 
 
