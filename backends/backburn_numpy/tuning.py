@@ -60,10 +60,12 @@ MIN_ELEMENTS_FOR_KERNEL: dict[str, int] = {
 #: Elements from which kernels compute a function faster than NumPy without AVX-512; with AVX-512 NumPy is 1.5 to 3
 #: times as fast as a kernel. For 4,096 float32 values tanh takes 7.0 us instead of 11.5, expm1 5.7 instead of 42, tan
 #: 15 instead of 68 (an Intel Xeon, NumPy and kernels limited to AVX2); for 262,144, sinh takes 0.07, cosh 0.11 and
-#: arctan 0.05 of NumPy's time, arctan2 0.03, and in float64 0.3 and 0.12 (an AMD EPYC with AVX2). Functions that
-#: compute random numbers are left out: a short draw equals the start of a long one.
+#: arctan 0.05 of NumPy's time, arctan2 0.03, and in float64 0.3 and 0.12; for 16,384, exp 0.5, log 0.6, log1p 0.2 and
+#: in float64 sin 0.25 (an AMD EPYC with AVX2).
 MIN_ELEMENTS_FOR_FUNCTION_OF_AVX2: dict[str, dict[str, int]] = {
     "tanh": {"float32": 1 << 11}, "tan": {"float32": 1 << 9, "float64": 1 << 10},
+    **{name: {"float32": 1 << 11, "float64": 1 << 10} for name in ("exp", "log")},
+    "log1p": {"float32": 1 << 10, "float64": 1 << 10}, "sin": {"float64": 1 << 9}, "cos": {"float64": 1 << 9},
     **{name: {"float32": 1 << 9} for name in ("expm1", "sinh", "cosh")},
     **{name: {"float32": 1 << 9, "float64": 1 << 9} for name in ("arctan", "arctan2")},
 }  # fmt: skip

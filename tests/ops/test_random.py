@@ -80,10 +80,19 @@ def test_a_draw_is_a_function_of_key_and_offset(name: str, options: dict[str, An
 
 @pytest.mark.parametrize(("name", "options"), DRAWS)
 def test_a_short_draw_begins_a_long_one_of_any_shape(name: str, options: dict[str, Any]) -> None:
-    long = draw(name, 3, (40_000,), options)
-    for size in (0, 1, 7, 16_384, 16_385, 32_769):
+    long = draw(name, 3, (140_000,), options)
+    for size in (0, 1, 7, 700, 16_384, 16_385, 32_769):
         np.testing.assert_array_equal(draw(name, 3, (size,), options), long[:size])
-    np.testing.assert_array_equal(draw(name, 3, (100, 400), options), long.reshape(100, 400))
+    np.testing.assert_array_equal(draw(name, 3, (350, 400), options), long.reshape(350, 400))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["gamma", "poisson", "categorical"])
+def test_few_elements_get_the_numbers_of_the_first_of_many(name: str, dtype: str) -> None:
+    x = np.random.default_rng(0).uniform(0.1, 20.0, (70_000, 2) if name == "categorical" else 140_000).astype(dtype)
+    long = getattr(K, name)(x, 11, 3)
+    for size in (1, 7, 700, 16_385):
+        np.testing.assert_array_equal(getattr(K, name)(x[:size], 11, 3), long[:size])
 
 
 @pytest.mark.parametrize(("name", "options"), DRAWS)

@@ -87,6 +87,26 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
     return by_kernel
 
 
+def unary_of_any_size(ufunc: np.ufunc) -> Callable[[Array], Array]:
+    """A ufunc of one operand that computes any number of elements as it computes many.
+
+    So an element of the result does not depend on how many there are.
+    """
+    by_size, operation = kernel_sizes(ufunc.__name__, _target(ufunc), compiled.level()), unary(ufunc)
+    names = dict.fromkeys(by_size, ufunc.__name__)
+    names |= {dtype: of[ufunc] for dtype, of in ((FLOAT32, KERNELS), (FLOAT64, DOUBLE_KERNELS)) if ufunc in of}
+
+    def same(x: Array, /) -> Array:
+        if (name := names.get(x.dtype)) is not None:
+            whole = np.ascontiguousarray(x)
+            found = run_small(name, whole)
+            if found is not None or (found := run_kernel(name, whole, dtype=x.dtype)) is not None:
+                return found.reshape(x.shape)
+        return operation(x)
+
+    return same
+
+
 def _in_memory_order(function: Callable[[Array], Array], x: Array) -> Array:
     """A function of a non-contiguous array: of a view with the axes in memory order, or else of a copy.
 

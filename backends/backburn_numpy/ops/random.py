@@ -16,6 +16,7 @@ from backburn.ops import random as formulas
 from backburn.ops.random import GAMMAS, MANY, POISSONS, TERMS, WORDS, check_range, check_stream, threshold, window_shape
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
+from backburn_numpy.elementwise.ufuncs import unary_of_any_size
 from backburn_numpy.implements import implements
 from backburn_numpy.runtime.memory import empty
 from backburn_numpy.runtime.threads import parallel_for
@@ -29,6 +30,19 @@ Columns = Callable[[Any, int, int], list[Array]]
 NEAR = 10
 WORD = np.dtype("<u4")
 PAIR = np.dtype("<u8")
+
+
+class _OfAnySize:
+    """A backend whose elementary functions do not depend on the number of elements: a short draw begins a long one."""
+
+    def __init__(self, k: Any) -> None:
+        self._k = k
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._k, name)
+
+    exp, log, log1p = (staticmethod(unary_of_any_size(ufunc)) for ufunc in (np.exp, np.log, np.log1p))
+    sqrt, sin, cos = (staticmethod(unary_of_any_size(ufunc)) for ufunc in (np.sqrt, np.sin, np.cos))
 
 
 class _Stream(threading.local):
@@ -136,7 +150,7 @@ def bernoulli(k: Any, key: int, offset: int, shape: Shape, p: float) -> Array:
 @implements("normal", takes_backend=True)
 def normal(k: Any, key: int, offset: int, shape: Shape, dtype: DType) -> Array:
     made = run_kernel("random_normal", shape, np.float32, key, offset) if dtype is float32 else None
-    return OPERATIONS["normal"].body(k, key, offset, shape, dtype) if made is None else made
+    return OPERATIONS["normal"].body(_OfAnySize(k), key, offset, shape, dtype) if made is None else made
 
 
 @implements("permutation", takes_backend=True)
@@ -155,7 +169,7 @@ def permutation(k: Any, key: int, offset: int, n: int) -> Array:
 
 @implements("gamma", takes_backend=True)
 def gamma(k: Any, alpha: Array, /, key: int, offset: int, log: bool = False) -> Array:
-    each = 2 if alpha.dtype == np.float64 else 1
+    each, k = 2 if alpha.dtype == np.float64 else 1, _OfAnySize(k)
 
     def make(alpha: Array, columns: Columns) -> Array:
         alpha = alpha.astype(np.float64 if each == 2 else np.float32, copy=False)
@@ -181,12 +195,14 @@ def gamma(k: Any, alpha: Array, /, key: int, offset: int, log: bool = False) -> 
 
 @implements("poisson", takes_backend=True)
 def poisson(k: Any, rate: Array, /, key: int, offset: int) -> Array:
+    k = _OfAnySize(k)
+
     def make(rate: Array, columns: Columns) -> Array:
         rate = rate.astype(np.float64)
         few, many = np.zeros_like(rate), np.floor(rate)
         left = np.flatnonzero(rate < MANY)
         some = rate[left]
-        few[left] = _poisson_count(formulas.open_uniform(k, columns(left, 0, 1)), np.exp(-some), some)
+        few[left] = _poisson_count(formulas.open_uniform(k, columns(left, 0, 1)), k.exp(-some), some)
         left = np.flatnonzero(rate >= MANY)
         for i in range(POISSONS):
             if not left.size:
@@ -263,4 +279,4 @@ def categorical(k: Any, logits: Array, /, key: int, offset: int) -> Array:
     """The body, for logits that give probabilities: nothing else checks them in a replayed step."""
     if logits.size and not (np.abs(logits.max(-1)) < np.inf).all():
         raise ArgumentError("a logit is NaN or infinite, or all of a row are minus infinity: they give no probability")
-    return OPERATIONS["categorical"].body(k, logits, key=key, offset=offset)
+    return OPERATIONS["categorical"].body(_OfAnySize(k), logits, key=key, offset=offset)
