@@ -397,7 +397,8 @@ def _is_within_noise(case: Case, call: int, mine: Values, theirs: Values) -> boo
 
     Noise is drawn per read: otherwise parts of a gradient that cancel, as of ``atan2(x, x)``, would cancel with it.
     """
-    noisy = replace(case, program=case.program.reading("noise({})"))
+    renewals = tuple((name, f"noise({text})") for name, text in case.renewals)
+    noisy = replace(case, program=case.program.reading("noise({})"), renewals=renewals)
     most = [0.0 for _ in mine]
     for sample in range(SAMPLES):
         rng = np.random.default_rng(sample)

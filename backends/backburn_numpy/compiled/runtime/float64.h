@@ -5,7 +5,7 @@
 
 /* exp(x) of a double: 2**n p(r), r in -0.35 to 0.35, by enough terms of the series. */
 INLINE double power_of_2_double(int64_t n) {
-    const int64_t bits = (int64_t)((uint64_t)n + 1023u) << 52;
+    const uint64_t bits = ((uint64_t)n + 1023u) << 52; /* n is any number for NaN */
     double value;
     memcpy(&value, &bits, sizeof value);
     return value;
