@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backburn.programs.fusion.plan import Extent, extent_in
+from backburn.programs.fusion.plan import MAX_TERMS, Extent, Repeat, extent_in
 from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.fused import FLIPPED
 from backburn_numpy.runtime.memory import empty
@@ -22,7 +22,7 @@ class Runs(NamedTuple):
     """How a result of two shapes is computed in runs.
 
     ``number`` is the operand of which a run reads a single number, if any; ``rows_of_run`` is the number of rows of a
-    run. ``terms`` tell where in each operand a row begins, in bytes, as ``parallel_for.c`` says; the number is last.
+    run. ``terms`` are those of the operands (:func:`row_terms`), of the number last.
     """
 
     shape: Shape
@@ -31,6 +31,14 @@ class Runs(NamedTuple):
     rows_of_run: int
     number: int | None
     terms: np.ndarray[Any, Any]
+
+
+def row_terms(repeat: Repeat | None, step: int) -> np.ndarray[Any, Any]:
+    """Where the rows of an array begin, which are ``step`` bytes apart, as ``repeat.h`` reads it."""
+    terms = [(1, 0, 1)] if repeat is None else repeat.terms
+    found = np.array([*terms, *[(1, 0, 0)] * (MAX_TERMS - len(terms))], np.int64)
+    found[:, 2] *= step
+    return found
 
 
 @lru_cache(1024)
@@ -55,20 +63,16 @@ def runs_of(x: Shape, y: Shape, size: int) -> Runs | None:
         return None
     if block * width > tuning.ELEMENTS_PER_TASK and width >= tuning.MIN_ELEMENTS_OF_RUN:
         block = 1  # for several threads
-    terms = np.zeros((2, 2, 3), np.int64)
-    terms[:, :, 0] = 1
-    for i, (extent, repeat) in enumerate(zip(extents, repeats, strict=True)):
-        row = width if extent in (Extent.FULL, Extent.COLUMN) else 1
-        if repeat is not None:
-            terms[i, : len(repeat.terms)] = repeat.terms
-            terms[i, :, 2] *= row * size
-        elif extent in (Extent.FULL, Extent.ROW):
-            terms[i, 0, 2] = row * size
+    terms = []
+    for extent, repeat in zip(extents, repeats, strict=True):
+        step = size * (width if extent in (Extent.FULL, Extent.COLUMN) else 1)
+        is_same = repeat is None and extent in (Extent.COLUMN, Extent.ONE)  # in all rows
+        terms.append(row_terms(repeat, 0 if is_same else step))
     number = numbers[0] if numbers else None
-    return Runs(whole, rows // block, block * width, block, number, terms[::-1].copy() if number == 0 else terms)
+    return Runs(whole, rows // block, block * width, block, number, np.array(terms[::-1] if number == 0 else terms))
 
 
-def broadcast_kernel(name: str | None, x: Array, y: Array) -> Array | None:
+def broadcast_kernel(name: str, x: Array, y: Array) -> Array | None:
     """A kernel's result for two contiguous arrays of float32 or float64 that broadcast; None if none applies."""
     dtype = x.dtype
     if name not in FLIPPED or y.dtype is not dtype or dtype.kind != "f" or dtype.itemsize < 4:

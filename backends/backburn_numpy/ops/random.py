@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,10 +39,16 @@ class _OfAnySize:
         self._k = k
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._k, name)
+        return _elementary(name) or getattr(self._k, name)
 
-    exp, log, log1p = (staticmethod(unary_of_any_size(ufunc)) for ufunc in (np.exp, np.log, np.log1p))
-    sqrt, sin, cos = (staticmethod(unary_of_any_size(ufunc)) for ufunc in (np.sqrt, np.sin, np.cos))
+
+@cache
+def _elementary(name: str) -> Callable[[Array], Array] | None:
+    """An operation that is one of NumPy's functions of one operand, for any number of elements; None for others."""
+    ufunc = getattr(np, name, None) if name in OPERATIONS else None
+    if not isinstance(ufunc, np.ufunc) or not ufunc.nin == ufunc.nout == 1:
+        return None
+    return unary_of_any_size(ufunc)
 
 
 class _Stream(threading.local):

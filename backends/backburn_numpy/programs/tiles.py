@@ -11,13 +11,14 @@ import numpy as np
 
 from backburn.base.dtypes import DType, bfloat16, float16, float32, float64, int64
 from backburn.ops.table import OPERATIONS
-from backburn.programs.fusion.plan import ALONG_ROWS, MAX_TERMS, Extent, Operand, Plan, Repeat
+from backburn.programs.fusion.plan import ALONG_ROWS, Extent, Operand, Plan, Repeat
 from backburn.programs.fusion.plan import Step as PlanStep
 from backburn.programs.ir import Call, Variable, arguments, listed
 from backburn.programs.lowering import UNTRACEABLE, Value
 from backburn.programs.lowering import Call as KernelCall
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
+from backburn_numpy.elementwise.broadcasting import row_terms
 from backburn_numpy.elementwise.fused import DOWNCASTS, UPCASTS, FormulaTrace, needed_calls
 from backburn_numpy.machine_code import loops
 from backburn_numpy.machine_code import memory as machine_code
@@ -235,7 +236,7 @@ class TilePass:
         self._extents[value] = Extent.ONE if is_splat else x.extent
         key = id(constant), x.extent, x.repeat
         self._values[key] = value
-        if x.repeat and (not is_splat or x.extent is Extent.ONE):
+        if x.repeat and not is_splat:
             self._repeats[value] = x.repeat
         if self._rounding and self._extents[value] is Extent.FULL:
             self._halves.add(value)
@@ -388,17 +389,15 @@ class TilePass:
             self.generator = f"machine code ({machine_code.describe()}), {len(self._codes)} loops and {self.generator}"
         self.room = -(-room // 4096) * 4096 + LINE
         self._words = np.array(words, np.int64)
-        #: For each result and input how it is repeated: terms, in bytes. All are 0 for one that is not.
-        self._terms = np.zeros((len(results) + len(inputs) + len(self.constants), MAX_TERMS, 3), np.int64)
-        for i, x in enumerate(inputs, len(results)):
-            if (repeat := self._repeats.get(x)) is not None:
-                terms = repeat.terms
-                self._terms[i, :, :2] = 1  # of a term that is missing
-                self._terms[i, : len(terms)] = terms
-                self._terms[i, :, 2] *= self._bytes_of_row(x)
-        repeats = compiled.address(self._terms) if self._repeats else 0
+        #: Where the rows of each result, input and constant begin, if any is repeated.
+        self._terms = None
+        if self._repeats:
+            every = [(x, self._repeats.get(x)) for x in (*results, *inputs, *known)]
+            self._terms = np.array(
+                [row_terms(repeat, self._bytes_of_row(x) if repeat else places[x].step) for x, repeat in every]
+            )
         numbers = [len(steps), self._plan.space.rows, width, self._tall, self._portion, size, self.room]
-        numbers += [self._block, repeats]
+        numbers += [self._block, 0 if self._terms is None else compiled.address(self._terms)]
         self._fixed = np.array([compiled.address(self._words), *numbers], np.int64)
         self.at_fixed = compiled.address(self._fixed)
         self._at_constants = compiled.addresses(*self.constants)

@@ -79,8 +79,8 @@ class Finished(NamedTuple):
     moments: Set[Value]
     #: The value that stands for an absent operand.
     absent: Value
-    #: The terms of repeated inputs.
-    repeats: np.ndarray[Any, Any]
+    #: The terms by which the interpreter computes where rows begin, if an input is repeated.
+    terms: np.ndarray[Any, Any] | None
 
 
 class _Part(NamedTuple):
@@ -148,9 +148,9 @@ class _Tile:
     def __init__(self, finished: Finished, rows: range) -> None:
         self._finished = finished
         _, _, _, self._width, _, self._portion, self._size, self._room, _, at = finished.fixed.tolist()
-        if at not in (0, compiled.address(finished.repeats)):
+        self._terms = finished.terms
+        if at != (0 if self._terms is None else compiled.address(self._terms)):
             raise Refused("repeated inputs are read by other terms")
-        self._terms = finished.repeats if at else None
         self._top, self._rows = rows.start, len(rows)
         #: The parts that have been written, with the values in them.
         self.held: dict[_Part, Value] = {}
@@ -297,10 +297,10 @@ class _Tile:
 
     def _offset(self, start: int, stride: int) -> int:
         """The offset of the tile in an array, as the interpreter computes it."""
-        if self._terms is None or not self._terms[start, 0, 0]:
+        if self._terms is None:
             return self._top * stride
-        each, count, between = self._terms[start].T
-        return int((self._top // each % count * between).sum())
+        terms = self._terms[start].tolist()
+        return sum((self._top // each % count if count else self._top) * between for each, count, between in terms)
 
     def _read(self, value: Value, part: _Part, rows: range) -> None:
         """Check that a part of memory has these rows of the tile of the value."""

@@ -18,6 +18,7 @@ import backburn as bb
 from backburn.programs.fusion import partition
 from backburn.programs.fusion.plan import MAX_TERMS, Extent, Repeat, extent_in
 from backburn_numpy import tuning
+from backburn_numpy.elementwise import broadcasting
 from backburn_numpy.programs import tiles, verifier
 from backburn_numpy.runtime import threads
 
@@ -142,6 +143,19 @@ def test_random_graphs_equal_single_calls(monkeypatch: pytest.MonkeyPatch, code:
     assert blocks > 30
 
 
+def test_generators_and_threads_give_equal_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(40):
+        function, inputs = graph(seed, ("float32", "float64")[seed % 2])
+        results = []
+        for code, count in (("0", 1), ("1", 1), ("1", 2), ("1", 4)):
+            monkeypatch.setenv("BACKBURN_MACHINE_CODE", code)
+            threads.set_num_threads(count)
+            results.append(replayed(function, inputs, "capture(numpy)")[0])
+        for found in results[1:]:
+            for x, y in zip(found, results[0], strict=True):
+                np.testing.assert_array_equal(x, y)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bit_floats_are_rounded_as_by_single_calls(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     monkeypatch.setattr(partition, "MIN_ELEMENTS", 2)
@@ -164,9 +178,9 @@ def test_16_bit_floats_are_rounded_as_by_single_calls(monkeypatch: pytest.Monkey
     [
         (tiles.TilePass, "_lower", "numbers += [self._block,", "numbers += [self._plan.space.rows,"),
         (tiles.TilePass, "__init__", "self._block = plan.block or", "self._block = plan.block * 2 or"),
-        (tiles.TilePass, "_lower", "*= self._bytes_of_row(x)", "*= self.dtype.itemsize"),
-        (tiles.TilePass, "_lower", ": len(terms)] = terms", ":1] = terms[:1]"),
-        (tiles.TilePass, "_lower", "if self._repeats else 0", "if not self._repeats else 0"),
+        (tiles.TilePass, "_lower", "self._bytes_of_row(x) if repeat", "self.dtype.itemsize if repeat"),
+        (broadcasting, "row_terms", "else repeat.terms", "else repeat.terms[:1]"),
+        (tiles.TilePass, "_lower", "self._repeats.get(x))", "None)"),
         (partition, "_with_totals", "for i in axes", "for i in axes[-depth:]"),
         (partition.Partition, "_operand", "return Operand(x, extent, repeat)", "return Operand(x, extent)"),
     ],
@@ -176,7 +190,9 @@ def test_16_bit_floats_are_rounded_as_by_single_calls(monkeypatch: pytest.Monkey
     ],
 )
 def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str) -> None:
-    plant(monkeypatch, owner, name, old, new)
+    found = plant(monkeypatch, owner, name, old, new)
+    if owner is broadcasting:
+        monkeypatch.setattr(tiles, name, found)
     assert first_difference(80)[0] != ""
 
 
@@ -184,12 +200,11 @@ def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
     ("name", "old", "new"),
     [
         ("_lower", "numbers += [self._block,", "numbers += [self._plan.space.rows,"),
-        ("_lower", "*= self._bytes_of_row(x)", "*= self.dtype.itemsize"),
-        ("_lower", ": len(terms)] = terms", ":1] = terms[:1]"),
-        ("_lower", "if self._repeats else 0", "if not self._repeats else 0"),
-        ("_finished", "self._terms,", "self._terms.copy(),"),
+        ("_lower", "self._bytes_of_row(x) if repeat", "self.dtype.itemsize if repeat"),
+        ("_lower", "self._repeats.get(x))", "None)"),
+        ("_finished", "ABSENT, self._terms,", "ABSENT, np.copy(self._terms),"),
     ],
-    ids=["tiles cross blocks", "a stride of one element", "a term is missing", "no terms", "other terms"],
+    ids=["tiles cross blocks", "a stride of one element", "no terms", "other terms"],
 )
 def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
     monkeypatch.setattr(verifier, "VERIFIES", True)

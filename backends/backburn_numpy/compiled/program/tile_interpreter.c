@@ -1,13 +1,13 @@
 /* A group of calls on the rows of matrices in one pass: kernels called one after another on tiles of whole rows. */
 #include "runtime/kernels.h"
+#include "runtime/repeat.h"
 #include "runtime/thread_pool.h"
 
 /* What does not change between calls. */
 enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM, BLOCK, REPEATS };
 
-/* Tiles do not cross blocks of rows: a repeated array lies elsewhere for the next one. REPEATS is the address of a table
- * with the terms of each array, or 0: of three numbers, each, count and stride in bytes. */
-enum { EACH, COUNT, STRIDE, WORDS_OF_TERM, TERMS = 2 };
+/* Tiles do not cross blocks of rows: a repeated array lies elsewhere for the next one. REPEATS is the address of the
+ * terms of all arrays (repeat.h), or 0 if none is repeated. */
 
 /* A step is the address of a kernel, how it is called, the number of its arrays, and for each array: a start, or -1 for
  * a thread's scratch memory; the offset in bytes; and the row stride in bytes, or -1 for sums of columns, which are
@@ -92,30 +92,23 @@ NORM_OF(double)
 COLUMNS_OF(float)
 COLUMNS_OF(double)
 
-/* The offset of row `top` of an array whose rows are `step` bytes apart unless it is repeated. */
-static int64_t offset_of(const int64_t *f, int64_t array, int64_t step, int64_t top) {
-    const int64_t *term = (const int64_t *)(intptr_t)f[REPEATS] + array * TERMS * WORDS_OF_TERM;
-    if (!f[REPEATS] || !term[EACH]) return top * step;
-    int64_t offset = 0;
-    for (int i = 0; i < TERMS; i++, term += WORDS_OF_TERM) offset += top / term[EACH] % term[COUNT] * term[STRIDE];
-    return offset;
-}
-
 static void tile(const Pass *p, char *room, int64_t portion, int64_t top, int64_t rows) {
     typedef void Along(char *, char *, int64_t, int64_t), Along3(char *, char *, char *, int64_t, int64_t);
     typedef void Along4(char *, char *, char *, char *, int64_t, int64_t);
     typedef void Moments(char *, char *, float, int, int64_t, int64_t);
     const int64_t *f = p->fixed, *step = (const int64_t *)(intptr_t)f[STEPS], width = f[WIDTH];
+    const int64_t *repeats = (const int64_t *)(intptr_t)f[REPEATS];
     const int is_first = top == portion * f[PORTION];
     for (const int64_t *end = step + WORDS * f[LENGTH]; step < end; step += WORDS) {
         void *kernel = (void *)(intptr_t)step[0];
         char *a[MOST_ARRAYS];
         const int64_t *at = step[1] == CODE ? (const int64_t *)(intptr_t)step[3] : step + 3;
         for (int64_t i = 0; i < step[2]; i++, at += 3) {
-            a[i] = at[0] == -2  ? NULL
-                   : at[0] < 0 ? room + at[1]
-                               : (char *)(intptr_t)p->starts[at[0]] + at[1]
-                                     + (at[2] < 0 ? 8 * portion * width : offset_of(f, at[0], at[2], top));
+            const int64_t offset = at[0] < 0  ? 0
+                                   : at[2] < 0 ? 8 * portion * width
+                                   : repeats   ? offset_of_row(repeats + at[0] * WORDS_OF_REPEAT, top)
+                                               : top * at[2];
+            a[i] = at[0] == -2 ? NULL : (at[0] < 0 ? room : (char *)(intptr_t)p->starts[at[0]]) + at[1] + offset;
             if (at[2] < 0 && is_first) memset(a[i], 0, (size_t)width * 8);
         }
         if (step[1] == CODE) ((Code *)kernel)(a, rows);

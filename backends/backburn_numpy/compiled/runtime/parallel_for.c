@@ -1,5 +1,6 @@
 /* Kernels whose rows are shared among threads. */
 #include "kernels.h"
+#include "repeat.h"
 #include "thread_pool.h"
 
 /* A kernel, its arrays with their row strides in bytes, and the width of the rows (0: the kernel takes none). Arrays of
@@ -33,33 +34,29 @@ static void rows_of(const void *context, int64_t first, int64_t last) {
     }
 }
 
-/* A kernel of an operand and another on runs of elements of a result. An operand's offset is given by two terms of three
- * numbers for each: r / each % count * stride in bytes for row r, or r * stride if count is 0. */
+/* A kernel of two operands on runs of elements of a result; terms tell where the operands' rows begin (repeat.h). */
 typedef struct {
     void (*kernel)(char *, char *, char *, int64_t);
     char *out, *operands[2];
-    const int64_t *terms;
+    const int64_t *repeats;
     int64_t rows_of_run, elements, size;
 } Runs;
 
 static void runs_of(const void *context, int64_t first, int64_t last) {
     const Runs *runs = context;
     for (; first < last; first++) {
-        const int64_t row = first * runs->rows_of_run, *term = runs->terms;
+        const int64_t row = first * runs->rows_of_run;
         char *a[2];
-        for (int i = 0; i < 2; i++) {
-            a[i] = runs->operands[i];
-            for (int k = 0; k < 2; k++, term += 3)
-                a[i] += (term[1] ? row / term[0] % term[1] : row) * term[2];
-        }
+        for (int i = 0; i < 2; i++)
+            a[i] = runs->operands[i] + offset_of_row(runs->repeats + i * WORDS_OF_REPEAT, row);
         runs->kernel(runs->out + first * runs->elements * runs->size, a[0], a[1], runs->elements);
     }
 }
 
 /* Calls a kernel on a result of `runs` runs, each of `elements` elements and some rows, in several threads. */
 KERNEL(parallel_runs, void *kernel, int64_t runs, int64_t elements, int64_t rows_of_run, int64_t size, int64_t grain,
-       int threads, char *out, char *x, char *y, const int64_t *terms) {
-    Runs all = {.out = out, .operands = {x, y}, .terms = terms, .rows_of_run = rows_of_run, .elements = elements,
+       int threads, char *out, char *x, char *y, const int64_t *repeats) {
+    Runs all = {.out = out, .operands = {x, y}, .repeats = repeats, .rows_of_run = rows_of_run, .elements = elements,
                 .size = size};
     memcpy(&all.kernel, &kernel, sizeof kernel);
     backburn_pool_run(runs_of, &all, runs, grain, threads);

@@ -118,6 +118,11 @@ def flat_space(size: int, dtype: DType) -> Space:
 FEW = "it has few elements"
 
 
+def _has_small_blocks(block: int, space: Space) -> bool:
+    """Whether a pass with blocks of so many rows calls kernels on too few elements; 0 if it has no blocks."""
+    return 0 < block * space.width < MIN_ELEMENTS_OF_BLOCK
+
+
 def _is_large(call: Call, least: int) -> bool:
     """Whether a call computes, or as a reduction reads, at least so many elements."""
     of = call.reads if call.operation in REDUCTIONS else call.writes
@@ -243,7 +248,7 @@ class Partition:
         is_update = any(not self._state.isdisjoint(step.call.writes) for step in steps)
         group, needed = Group(space, self._count, steps, is_update=is_update), set[Group]()
         group.block = gcd(*(step.block for step in steps))
-        if group.block and group.block * space.width < MIN_ELEMENTS_OF_BLOCK:
+        if _has_small_blocks(group.block, space):
             raise NotJoined("an operand broadcasts to few rows at a time")
         own = {v for step in steps for v in step.results}
         for x in (x for step in steps for x in step.operands):
@@ -305,8 +310,7 @@ class Partition:
         most = MAX_CALLS_OF_ROWS if self._has_rows and self._is_wide(group.space) and not is_update else MAX_CALLS
         if group.space != other.space or not self._is_recent(other) or len(group.steps) + len(other.steps) > most:
             return False
-        block = gcd(group.block, other.block)
-        if block and block * group.space.width < MIN_ELEMENTS_OF_BLOCK:
+        if _has_small_blocks(gcd(group.block, other.block), group.space):
             return False
         before, after = group.outer | group.direct - {other}, other.outer | other.direct - {group}
         return other not in _reached(before) and group not in _reached(after)
