@@ -20,7 +20,7 @@ TOWERS: dict[str, tuple[int, bool]] = {
     "autodiff(capture(numpy, join=false))": (16, True),
     "capture(sharded(numpy, dp=2, inputs=first, on_fallback=allow))": (5, False),
     "autodiff(capture(sharded(numpy, dp=2, inputs=first, on_fallback=allow)))": (5, False),
-    # Two equal calls are merged, though between them the addends of their operand may be summed, which rounds otherwise.
+    # Equal calls are merged, though between them the addends of their operand may be summed, which rounds otherwise.
     "capture(sharded(numpy, tp=3, inputs=last, on_fallback=allow), join=false)": (4, False),
 }
 #: The same for programs whose name begins with :data:`CUPY`, on the stand-in for CuPy; CUDA graphs run the same calls.

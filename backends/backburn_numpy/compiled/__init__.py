@@ -87,12 +87,33 @@ def addresses_of(arrays: Iterable[Array]) -> list[int]:
     return found
 
 
+def fields_of(arrays: Iterable[Array]) -> list[int]:
+    """The address of each array's fields, as ``runs.h`` has them; empty if their layout is not known."""
+    head = _HEAD
+    return [id(x) + head for x in arrays] if head else []
+
+
+class _Fields(ctypes.Structure):
+    """The fields of an array after the object header that :data:`_HEAD` relies on."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("axes", ctypes.c_int),
+        ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+    )
+
+
 def _head() -> int:
-    """The size of the object header; 0 if the data pointer is not known to follow it."""
-    size, probe = object.__basicsize__, np.empty(1)
-    if sys.implementation.name != "cpython" or type(probe).__basicsize__ <= size:
+    """The size of the object header; 0 if the fields of an array are not known to follow it."""
+    size, probe = object.__basicsize__, np.empty((2, 3, 5))[:, ::2]
+    if sys.implementation.name != "cpython" or type(probe).__basicsize__ < size + ctypes.sizeof(_Fields):
         return 0
-    return size if _pointer(id(probe) + size).value == probe.__array_interface__["data"][0] else 0
+    known = _Fields.from_address(id(probe) + size)
+    if (known.data, known.axes) != (probe.__array_interface__["data"][0], probe.ndim):
+        return 0
+    is_array = (*known.shape[:3],) == probe.shape and (*known.strides[:3],) == probe.strides
+    return size if is_array else 0
 
 
 def parallel_for(kernel: Any, starts: list[int], strides: list[int], rows: int, width: int, threads: int) -> None:
@@ -117,13 +138,15 @@ _MISSING = [(0,) * (4 - count) for count in range(5)]
 def _find(name: str) -> Callable[..., None] | None:
     found = None if _library is None else getattr(_library[1], f"backburn_{name}", None)
     if found is not None:
-        found.restype = None
+        found.restype = ctypes.c_int if name in _ASKED else None
         found.argtypes = _parameter_types(name)
         found.where = ctypes.cast(found, ctypes.c_void_p).value
     _kernels[name] = found
     return found
 
 
+#: The kernels that return whether they computed anything.
+_ASKED = frozenset(("on_runs", "run_formula_on_runs"))
 _pointer: Any = ctypes.c_void_p.from_address
 _HEAD = _head()
 #: The C types of parameters that are not pointers.

@@ -24,6 +24,7 @@ from backburn.programs.lowering import UNTRACEABLE, Call, Formula, Trace, Value,
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32
 from backburn_numpy.elementwise.blocks import elementwise
+from backburn_numpy.elementwise.runs import FLIPPED
 from backburn_numpy.runtime.memory import contiguous, empty, memory_ordered
 from backburn_numpy.runtime.quiet import quietly
 from backburn_numpy.runtime.threads import available
@@ -79,12 +80,6 @@ COSTS: dict[str, Cost] = {
 PASSES = {"softplus": 4, "huber": 4, **dict.fromkeys(JOINED.values(), 2)} | {
     cost.kernel: cost.passes for cost in COSTS.values() if cost.kernel
 }
-
-#: The kernels for a first operand that is a number.
-FLIPPED = {
-    "divide": "divide_into", "subtract": "subtract_from", "less": "greater", "less_equal": "greater_equal",
-    **{name: name for name in ("add", "multiply", "maximum", "minimum", "equal", "not_equal")},
-}  # fmt: skip
 
 
 class FormulaTrace(Trace):
@@ -218,6 +213,7 @@ class _Program:
         self.fixed = np.array([at_calls, len(calls), at_steps, self.arrays, wide.itemsize], np.int64)
         self.at_fixed: int = compiled.address(self.fixed)
         self.run: Any = compiled.kernel("run_formula")
+        self.run_on_runs: Any = compiled.kernel("run_formula_on_runs")
 
     def __call__(self, main: Array, operands: Sequence[Array], donated: Sequence[int | None] = ()) -> Any:
         """The results, like ``main``; the last ones in the memory of ``donated`` operands that nothing reads later."""
@@ -226,15 +222,22 @@ class _Program:
         if donated:
             for i, made in zip(donated, self.made[len(results) :], strict=True):
                 results.append(empty(shape, dtype) if i is None or self.read[i] > made else operands[i])
-        starts = self.bound(results, operands)
-        self.run(
-            self.at_fixed,
-            starts,
-            size,
-            tuning.ELEMENTS_PER_TASK,
-            available() if size >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS else 1,
-        )
+        threads = available() if size >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS else 1
+        if not all(x.flags.c_contiguous for x in operands):
+            if self._on_runs(results, operands, dtype.itemsize, threads):
+                return tuple(results) if self.several else results[0]
+            operands = [contiguous(x) for x in operands]
+        self.run(self.at_fixed, self.bound(results, operands), size, tuning.ELEMENTS_PER_TASK, threads)
         return tuple(results) if self.several else results[0]
+
+    def _on_runs(self, results: Sequence[Array], operands: Sequence[Array], size: int, threads: int) -> bool:
+        """Compute the results of operands that are not all contiguous, of elements of that size, if it is possible."""
+        arrays = [*results, *(x if not x.ndim or x.strides[-1] == size else contiguous(x) for x in operands)]
+        if not (fields := compiled.fields_of(arrays)):
+            return False
+        found = (ctypes.c_void_p * len(fields))(*fields)
+        sizes = len(fields), size, tuning.MIN_ELEMENTS_OF_RUN, tuning.ELEMENTS_PER_TASK
+        return bool(self.run_on_runs(self.at_fixed, self.starts, found, *sizes, threads))
 
     def bound(self, results: Sequence[Array], operands: Sequence[Array]) -> Any:
         """The addresses that the interpreter takes, for these results and operands."""
@@ -341,7 +344,7 @@ def bound(formula: Formula, values: Sequence[Any]) -> tuple[_Program, Array, lis
     if (main := _main(formula, values, False)) is None or memory_ordered(main, *values) is not None:
         return None
     known = _known(formula, main, values, False)
-    return None if known is None else (known[0], main, known[1])
+    return None if known is None else (known[0], main, [contiguous(x) for x in known[1]])
 
 
 def _main(formula: Formula, values: Sequence[Any], few: bool) -> Array | None:
@@ -371,7 +374,7 @@ def _known(formula: Formula, main: Array, values: Sequence[Any], few: bool) -> t
             return None
         elif x.shape == shape and (x is main or any(x.strides)):
             kinds.append(name)
-            operands.append(contiguous(x))
+            operands.append(x)
         elif x.shape == shape or (x.size == 1 and x.ndim <= len(shape)):
             kinds.append("number")
             operands.append(np.array(x[(0,) * x.ndim], FLOAT32 if dtype.itemsize == 2 else dtype))
@@ -389,7 +392,7 @@ def _known(formula: Formula, main: Array, values: Sequence[Any], few: bool) -> t
 
 def _place(x: Array, operands: list[Array]) -> int | None:
     """The number of an operand into whose memory a result may be written."""
-    return next((i for i, y in enumerate(operands) if y is x and x.flags.writeable), None)
+    return next((i for i, y in enumerate(operands) if y is x and x.flags.writeable and x.flags.c_contiguous), None)
 
 
 @cache

@@ -16,17 +16,14 @@ from numpy.lib.introspect import opt_func_info
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.blocks import RowBuffer, run_small
-from backburn_numpy.elementwise.broadcasting import broadcast_kernel
-from backburn_numpy.elementwise.fused import FLIPPED, fuse_kernel
+from backburn_numpy.elementwise.fused import fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.elementwise.runs import FLIPPED, run_on_runs
 from backburn_numpy.runtime.memory import contiguous, empty, memory_ordered
 from backburn_numpy.runtime.quiet import RAISED, again
-from backburn_numpy.runtime.threads import available, parallel_for
+from backburn_numpy.runtime.threads import parallel_for
 
 Array = Any
-
-#: float64 represents all integers up to this.
-LARGEST = 1 << 53
 
 
 #: Functions that NumPy computes without vector instructions.
@@ -74,7 +71,7 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Array]:
                 is_double = width == 8 and count >= of_float64 and x.dtype.kind == "f"  # complex64 is as wide
                 if is_double or (width == 4 and count >= of_float32):
                     if not x.flags.c_contiguous:
-                        return _in_memory_order(by_kernel, x)
+                        return _in_memory_order(name, by_kernel, x)
                     found = run_small(name, x)
                     if found is not None or (found := run_kernel(name, x, dtype=x.dtype)) is not None:
                         return found
@@ -107,13 +104,14 @@ def unary_of_any_size(ufunc: np.ufunc) -> Callable[[Array], Array]:
     return same
 
 
-def _in_memory_order(function: Callable[[Array], Array], x: Array) -> Array:
-    """A function of a non-contiguous array: of a view with the axes in memory order, or else of a copy.
+def _in_memory_order(name: str, function: Callable[[Array], Array], x: Array) -> Array:
+    """A function of a non-contiguous array: of a view with the axes in memory order, in runs, or else of a copy.
 
     So results do not depend on the layout.
     """
     if (in_order := memory_ordered(x)) is None:
-        return function(np.ascontiguousarray(x))
+        found = run_on_runs(name, x)
+        return function(np.ascontiguousarray(x)) if found is None else found
     (view,), back = in_order
     return function(view).transpose(back)
 
@@ -144,14 +142,14 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     """
     (threshold, least), ndarray, name = _thresholds(ufunc), np.ndarray, KERNELS.get(ufunc, "")
     flipped = FLIPPED.get(name)
-    fewest = tuning.MIN_BYTES_FOR_BROADCASTING if flipped is not None else math.inf
+    fewest = tuning.MIN_BYTES_FOR_RUNS if flipped is not None else math.inf
 
     def operation(x: Array, y: Array, /) -> Array:
         try:
             if x.__class__ is y.__class__:
                 size = x.nbytes
-                if (size >= fewest or y.nbytes >= fewest) and x.shape != y.shape:
-                    found = broadcast_kernel(name, x, y)
+                if (size >= fewest or y.nbytes >= fewest) and _are_apart(x, y):
+                    found = run_on_runs(name, x, y)
                     if found is not None:
                         return found
                 if size >= least and (size >= threshold or is_half(x)):
@@ -194,6 +192,11 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     return by_kernel
 
 
+def _are_apart(x: Array, y: Array) -> bool:
+    """Whether two arrays broadcast, or elements at one place in memory are not at one place in both."""
+    return x.shape != y.shape or x.strides != y.strides
+
+
 def comparison(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     """A comparison of two operands, one of which may be a Python scalar, as an operation."""
 
@@ -219,7 +222,7 @@ def _wide(x: Array | float, like: Array) -> Array | float:
 
 
 def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
-    """The bytes from which results use recycled memory, and from which 16-bit floats are computed in float32.
+    """The bytes from which kernels compute, in several threads, and from which 16-bit floats are computed in float32.
 
     Infinite for bool results, which are small.
     """
@@ -229,40 +232,20 @@ def _thresholds(ufunc: np.ufunc) -> tuple[float, float]:
     return (
         (math.inf, math.inf)
         if all(t.endswith(("?", "O")) for t in ufunc.types)
-        else (tuning.MIN_POOLED_BYTES, tuning.MIN_HALF_BYTES_FOR_FLOAT32)
+        else (tuning.MIN_BYTES_FOR_THREADS, tuning.MIN_HALF_BYTES_FOR_FLOAT32)
     )
 
 
 def run_kernel(name: str | None, x: Array, *others: Any, dtype: np.dtype[Any] = FLOAT32) -> Array | None:
-    """A kernel's result for a large contiguous array of its dtype, and another or a scalar; None if none applies.
+    """A kernel's result for a large array of its dtype, and another or a scalar; None if none applies.
 
-    16-bit floats, of any layout, are converted within the same pass.
+    16-bit floats are converted within the same pass.
     """
     if name is not None and is_half(x):
         return fuse_kernel(name, x, *others)
-    if name is None or x.dtype is not dtype or not x.flags.c_contiguous:
+    if name is None or x.dtype is not dtype:
         return None
-    arrays = [x]
-    for y in others:
-        if y.__class__ is np.ndarray:
-            if y.shape != x.shape or y.dtype is not dtype or not y.flags.c_contiguous:
-                return None
-            arrays.append(y)
-        # Larger integers would be rounded twice.
-        elif y.__class__ is float or (y.__class__ is int and -LARGEST <= y <= LARGEST):
-            arrays.append(np.array(y, dtype))
-            name += "_number"
-        else:
-            return None
-    fast = compiled.kernel(name if dtype is FLOAT32 else f"{name}_double")
-    if fast is None:
-        return None
-    out = empty(x.shape, dtype)
-    starts = [compiled.address(a) for a in (out, *arrays)]
-    size = dtype.itemsize
-    strides = [size, *(size if a.ndim or a is x else 0 for a in arrays)]
-    compiled.parallel_for(fast, starts, strides, x.size, 0, available())
-    return out
+    return run_on_runs(name, x, *others)
 
 
 def large(ufunc: np.ufunc, x: Array, *others: Array) -> Array:

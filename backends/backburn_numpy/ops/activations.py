@@ -14,6 +14,7 @@ from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.blocks import elementwise, run_rows, run_small
 from backburn_numpy.elementwise.fused import fuse, fuse_kernel
 from backburn_numpy.elementwise.half_precision import cast_like, is_half, upcast_half
+from backburn_numpy.elementwise.runs import run_on_runs
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.elementwise import maximum, multiply
 from backburn_numpy.runtime.memory import empty, memory_ordered
@@ -145,6 +146,8 @@ def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: An
         if kernel and (found := fuse_kernel(kernel, *operands)) is not None:
             return found
         return cast_like(_elementwise(k, name, kernel, *map(upcast_half, operands), **options), first)
+    if pays and (found := run_on_runs(kernel, *operands)) is not None:
+        return found
     out = empty(first.shape, first.dtype)
     if kernel and run_rows(kernel, (out, *operands), first.size):
         return out

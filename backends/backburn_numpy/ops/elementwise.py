@@ -79,7 +79,12 @@ def _real_power(x: Array, y: float) -> Array:
 def clip(x: Array, min: Array = None, max: Array = None, /) -> Array:
     if min is None:
         return x if max is None else minimum(x, max)
-    if x.nbytes < tuning.MIN_POOLED_BYTES and x.itemsize > 2 and x.ndim and min.__class__ is max.__class__ is float:
+    if (
+        x.nbytes < tuning.MIN_BYTES_FOR_THREADS
+        and x.itemsize > 2
+        and x.ndim
+        and min.__class__ is max.__class__ is float
+    ):
         return x.clip(min, max)
     above = maximum(x, min)
     if max is None:

@@ -11,14 +11,13 @@ import numpy as np
 
 from backburn.base.dtypes import DType, bfloat16, float16, float32, float64, int64
 from backburn.ops.table import OPERATIONS
-from backburn.programs.fusion.plan import ALONG_ROWS, Extent, Operand, Plan, Repeat
+from backburn.programs.fusion.plan import ALONG_ROWS, MAX_TERMS, Extent, Operand, Plan, Repeat
 from backburn.programs.fusion.plan import Step as PlanStep
 from backburn.programs.ir import Call, Variable, arguments, listed
 from backburn.programs.lowering import UNTRACEABLE, Value
 from backburn.programs.lowering import Call as KernelCall
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.elementwise.broadcasting import row_terms
 from backburn_numpy.elementwise.fused import DOWNCASTS, UPCASTS, FormulaTrace, needed_calls
 from backburn_numpy.machine_code import loops
 from backburn_numpy.machine_code import memory as machine_code
@@ -394,7 +393,8 @@ class TilePass:
         if self._repeats:
             every = [(x, self._repeats.get(x)) for x in (*results, *inputs, *known)]
             self._terms = np.array(
-                [row_terms(repeat, self._bytes_of_row(x) if repeat else places[x].step) for x, repeat in every]
+                [row_terms(repeat, self._bytes_of_row(x) if repeat else places[x].step) for x, repeat in every],
+                np.int64,
             )
         numbers = [len(steps), self._plan.space.rows, width, self._tall, self._portion, size, self.room]
         numbers += [self._block, 0 if self._terms is None else compiled.address(self._terms)]
@@ -556,6 +556,12 @@ class TilePass:
                 total /= self._plan.space.rows
             results[i] = total.astype(self.dtype).reshape(v.shape)
         return results
+
+
+def row_terms(repeat: Repeat | None, step: int) -> list[tuple[int, int, int]]:
+    """Where the rows of an array begin, which are ``step`` bytes apart, as ``terms.h`` reads it."""
+    terms = [(1, 0, 1)] if repeat is None else repeat.terms
+    return [(each, count, stride * step) for each, count, stride in (*terms, *[(1, 0, 0)] * (MAX_TERMS - len(terms)))]
 
 
 def _sweeps(steps: Sequence[Step]) -> int:

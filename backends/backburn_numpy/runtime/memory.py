@@ -184,7 +184,11 @@ def memory_ordered(*operands: Any) -> tuple[list[Any], list[int]] | None:
     first = operands[0]
     if first.flags.c_contiguous:
         return None
-    order = sorted(range(first.ndim), key=first.strides.__getitem__, reverse=True)
+    strides = first.strides
+    longest = max(strides)
+    if longest * first.shape[strides.index(longest)] != first.nbytes:
+        return None  # a part of a larger array
+    order = sorted(range(first.ndim), key=strides.__getitem__, reverse=True)
     if not first.transpose(order).flags.c_contiguous:
         return None
     views = []

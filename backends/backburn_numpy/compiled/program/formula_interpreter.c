@@ -1,10 +1,12 @@
 /* An element-wise formula in one pass: kernels called one after another on spans of elements. */
 #include "formula.h"
 #include "runtime/kernels.h"
+#include "runtime/runs.h"
 #include "runtime/thread_pool.h"
 
 #define SPAN 2048 /* bytes; all registers together fit in the L1 cache */
 #define REGISTERS 16
+#define MOST_ARRAYS 64
 
 #if defined(__GNUC__)
 #define FETCH(place) __builtin_prefetch(place, 0, 2)
@@ -54,12 +56,55 @@ static void elements(const void *context, int64_t first, int64_t last) {
     }
 }
 
-KERNEL(run_formula, const int64_t *fixed, const int64_t *starts, int64_t count, int64_t grain, int threads) {
+/* A program on runs of its results and operands; its constants follow them. */
+typedef struct {
+    const Program *program;
+    const Runs *runs;
+} Apart;
+
+static void parts_of(const void *context, int64_t first, int64_t last) {
+    const Apart *apart = context;
+    int64_t starts[MOST_ARRAYS];
+    Program part = *apart->program;
+    memcpy(starts, part.starts, (size_t)part.arrays * sizeof *starts);
+    part.starts = starts;
+    Place place = place_of(apart->runs, first);
+    for (; first < last; first++, advance(&place)) {
+        char *a[MOST_ARRAYS_IN_RUNS];
+        const int64_t count = part_at(&place, a);
+        for (int k = 0; k < apart->runs->arrays; k++) starts[k] = (intptr_t)a[k];
+        elements(&part, 0, count);
+    }
+}
+
+static Program program_of(const int64_t *fixed, const int64_t *starts, int64_t count) {
     const int64_t *calls = (const int64_t *)(intptr_t)fixed[CALLS], *strides = (const int64_t *)(intptr_t)fixed[STEPS];
     const int64_t arrays = fixed[ARRAYS], size = fixed[SIZE];
     int64_t whole = 0;
     for (int64_t k = 0; k < arrays; k++) whole += strides[k] != 0;
     const int fetches = whole > 2 && whole * size * count > 1 << 20; /* larger than an L2 cache */
-    const Program program = {calls, starts, strides, fixed[LENGTH], arrays, size, fetches};
+    return (Program){calls, starts, strides, fixed[LENGTH], arrays, size, fetches};
+}
+
+KERNEL(run_formula, const int64_t *fixed, const int64_t *starts, int64_t count, int64_t grain, int threads) {
+    const Program program = program_of(fixed, starts, count);
     backburn_pool_run(elements, &program, count, grain, threads);
+}
+
+/* The same for results and operands that are not contiguous; starts are those of the constants, after as many words
+ * that are not read. Returns 0, having done nothing, if the runs are too short, or their operands not as in the program:
+ * those without a stride are single numbers. */
+ASKED(int, run_formula_on_runs, const int64_t *fixed, const int64_t *starts, const void *const *arrays, int count,
+      int64_t size, int64_t least, int64_t portion, int threads) {
+    const Program program = program_of(fixed, starts, 0); /* no prefetches, which would leave a run */
+    Runs runs;
+    if (count > MOST_ARRAYS_IN_RUNS || program.arrays > MOST_ARRAYS) return 0;
+    if (!find_runs(&runs, (const NumpyArray *const *)arrays, count, size, least, portion)) return 0;
+    for (int k = 0; k < count; k++)
+        if (runs.inner[k] != program.strides[k]) return 0;
+    const Apart apart = {&program, &runs};
+    const int64_t elements_of_part = runs.elements < portion ? runs.elements : portion;
+    backburn_pool_run(parts_of, &apart, runs.count * runs.parts, (portion + elements_of_part - 1) / elements_of_part,
+                      threads);
+    return 1;
 }

@@ -30,9 +30,12 @@
 /* A kernel, and its parameters as a string, for ctypes; of float unless REAL and NAMED say otherwise. */
 #define REAL float
 #define NAMED(name) backburn_##name
-#define KERNEL(name, ...)                                                                                              \
+#define KERNEL(name, ...) ASKED(void, name, __VA_ARGS__)
+
+/* A kernel with a result. */
+#define ASKED(type, name, ...)                                                                                         \
     EXPORT const char NAMED(parameters_of_##name)[] = TEXT(__VA_ARGS__);                                               \
-    EXPORT void NAMED(name)(__VA_ARGS__)
+    EXPORT type NAMED(name)(__VA_ARGS__)
 
 /* Functions whose code is part of each caller's, and those whose code is shared. */
 #if defined(__GNUC__)

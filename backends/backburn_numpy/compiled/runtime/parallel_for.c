@@ -1,6 +1,5 @@
 /* Kernels whose rows are shared among threads. */
 #include "kernels.h"
-#include "repeat.h"
 #include "thread_pool.h"
 
 /* A kernel, its arrays with their row strides in bytes, and the width of the rows (0: the kernel takes none). Arrays of
@@ -32,34 +31,6 @@ static void rows_of(const void *context, int64_t first, int64_t last) {
     } else {
         ((Four *)call->kernel)(a[0], a[1], a[2], a[3], rows);
     }
-}
-
-/* A kernel of two operands on runs of elements of a result; terms tell where the operands' rows begin (repeat.h). */
-typedef struct {
-    void (*kernel)(char *, char *, char *, int64_t);
-    char *out, *operands[2];
-    const int64_t *repeats;
-    int64_t rows_of_run, elements, size;
-} Runs;
-
-static void runs_of(const void *context, int64_t first, int64_t last) {
-    const Runs *runs = context;
-    for (; first < last; first++) {
-        const int64_t row = first * runs->rows_of_run;
-        char *a[2];
-        for (int i = 0; i < 2; i++)
-            a[i] = runs->operands[i] + offset_of_row(runs->repeats + i * WORDS_OF_REPEAT, row);
-        runs->kernel(runs->out + first * runs->elements * runs->size, a[0], a[1], runs->elements);
-    }
-}
-
-/* Calls a kernel on a result of `runs` runs, each of `elements` elements and some rows, in several threads. */
-KERNEL(parallel_runs, void *kernel, int64_t runs, int64_t elements, int64_t rows_of_run, int64_t size, int64_t grain,
-       int threads, char *out, char *x, char *y, const int64_t *repeats) {
-    Runs all = {.out = out, .operands = {x, y}, .repeats = repeats, .rows_of_run = rows_of_run, .elements = elements,
-                .size = size};
-    memcpy(&all.kernel, &kernel, sizeof kernel);
-    backburn_pool_run(runs_of, &all, runs, grain, threads);
 }
 
 /* Calls a kernel of 2 to 4 arrays on all rows. */

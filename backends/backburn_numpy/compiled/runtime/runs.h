@@ -1,0 +1,69 @@
+/* Arrays that broadcast or are parts of larger ones, in runs: in each an array is contiguous or a single number. */
+#ifndef RUNS_H
+#define RUNS_H
+#include "kernels.h"
+
+/* An array as NumPy lays it out after an object's header: the address of its elements, and its shape and strides. */
+typedef struct {
+    char *data;
+    int axes;
+    const intptr_t *shape, *strides;
+} NumpyArray;
+
+enum { MOST_AXES = 8, MOST_ARRAYS_IN_RUNS = 12 };
+
+/* The runs, in order of the axes that they lie along, the fastest first. Runs are divided into parts, so that threads
+ * share long ones: a part has `portion` elements, the last of a run the rest. */
+typedef struct {
+    int arrays, axes;
+    int64_t count, elements, parts, portion, counts[MOST_AXES];
+    char *starts[MOST_ARRAYS_IN_RUNS];
+    /* In bytes: the stride of the elements of a run, 0 or their size, and those along the axes. */
+    int64_t inner[MOST_ARRAYS_IN_RUNS], strides[MOST_ARRAYS_IN_RUNS][MOST_AXES];
+} Runs;
+
+/* Finds the runs of arrays with elements of `size` bytes, the first of which is contiguous and has the shape of all.
+ * Returns 0 if runs are shorter than `least` or lie along too many axes. */
+int find_runs(Runs *runs, const NumpyArray *const *arrays, int count, int64_t size, int64_t least, int64_t portion);
+
+/* A place in runs: the indices along the axes, and the addresses of the arrays there. */
+typedef struct {
+    const Runs *runs;
+    int64_t part, index[MOST_AXES];
+    char *starts[MOST_ARRAYS_IN_RUNS];
+} Place;
+
+/* The part of that number, of all runs. */
+INLINE Place place_of(const Runs *runs, int64_t part) {
+    Place place = {.runs = runs, .part = part % runs->parts};
+    int64_t rest = part / runs->parts;
+    memcpy(place.starts, runs->starts, sizeof place.starts);
+    for (int a = 0; a < runs->axes; a++, rest /= runs->counts[a - 1]) {
+        place.index[a] = rest % runs->counts[a];
+        for (int k = 0; k < runs->arrays; k++) place.starts[k] += place.index[a] * runs->strides[k][a];
+    }
+    return place;
+}
+
+/* The addresses of a part, and how many elements it has. */
+INLINE int64_t part_at(const Place *place, char **a) {
+    const Runs *runs = place->runs;
+    const int64_t first = place->part * runs->portion, rest = runs->elements - first;
+    for (int k = 0; k < runs->arrays; k++) a[k] = place->starts[k] + first * runs->inner[k];
+    return rest < runs->portion ? rest : runs->portion;
+}
+
+/* Goes on to the next part. */
+INLINE void advance(Place *place) {
+    const Runs *runs = place->runs;
+    if (++place->part < runs->parts) return;
+    place->part = 0;
+    for (int a = 0; a < runs->axes; a++) {
+        const int64_t back = ++place->index[a] == runs->counts[a] ? runs->counts[a] - 1 : 0;
+        for (int k = 0; k < runs->arrays; k++)
+            place->starts[k] += back ? -back * runs->strides[k][a] : runs->strides[k][a];
+        if (!back) return;
+        place->index[a] = 0;
+    }
+}
+#endif
