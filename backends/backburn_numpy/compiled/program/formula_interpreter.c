@@ -69,7 +69,7 @@ static void parts_of(const void *context, int64_t first, int64_t last) {
     memcpy(starts, part.starts, (size_t)part.arrays * sizeof *starts);
     part.starts = starts;
     Place place = place_of(apart->runs, first);
-    for (; first < last; first++, advance(&place)) {
+    for (; first < last; first++, advance(&place, 1)) {
         char *a[MOST_ARRAYS_IN_RUNS];
         const int64_t count = part_at(&place, a);
         for (int k = 0; k < apart->runs->arrays; k++) starts[k] = (intptr_t)a[k];

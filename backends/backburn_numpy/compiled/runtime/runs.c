@@ -51,24 +51,44 @@ int find_runs(Runs *runs, const NumpyArray *const *arrays, int count, int64_t si
     return runs->elements >= least;
 }
 
+enum { MOST_ARRAYS_OF_KERNEL = 4 };
+
 /* A kernel of 2 to 4 arrays, the result first. */
 typedef struct {
     const Runs *runs;
     void (*kernel)(void);
 } Call;
 
-static void parts_of(const void *context, int64_t first, int64_t last) {
+/* Calls the kernel on as many parts as follow each other at the same distances, in a loop that short runs need. */
+INLINE int64_t parts_along(const Call *call, Place *place, int64_t most) {
     typedef void Two(char *, char *, int64_t), Three(char *, char *, char *, int64_t);
     typedef void Four(char *, char *, char *, char *, int64_t);
+    const Runs *runs = call->runs;
+    char *a[MOST_ARRAYS_IN_RUNS];
+    const int64_t count = part_at(place, a), is_whole = runs->parts == 1 && runs->axes;
+    const int64_t left = is_whole ? runs->counts[0] - place->index[0] : 1, parts = left < most ? left : most;
+    int64_t s[MOST_ARRAYS_OF_KERNEL];
+    for (int k = 0; k < MOST_ARRAYS_OF_KERNEL; k++) s[k] = is_whole && k < runs->arrays ? runs->strides[k][0] : 0;
+    if (runs->arrays == 2) {
+        Two *kernel = (Two *)call->kernel;
+        for (int64_t i = 0; i < parts; i++) kernel(a[0] + i * s[0], a[1] + i * s[1], count);
+    } else if (runs->arrays == 3) {
+        Three *kernel = (Three *)call->kernel;
+        for (int64_t i = 0; i < parts; i++) kernel(a[0] + i * s[0], a[1] + i * s[1], a[2] + i * s[2], count);
+    } else {
+        Four *kernel = (Four *)call->kernel;
+        for (int64_t i = 0; i < parts; i++)
+            kernel(a[0] + i * s[0], a[1] + i * s[1], a[2] + i * s[2], a[3] + i * s[3], count);
+    }
+    return parts;
+}
+
+static void parts_of(const void *context, int64_t first, int64_t last) {
     const Call *call = context;
-    const int arrays = call->runs->arrays;
     Place place = place_of(call->runs, first);
-    for (; first < last; first++, advance(&place)) {
-        char *a[MOST_ARRAYS_IN_RUNS];
-        const int64_t count = part_at(&place, a);
-        if (arrays == 2) ((Two *)call->kernel)(a[0], a[1], count);
-        else if (arrays == 3) ((Three *)call->kernel)(a[0], a[1], a[2], count);
-        else ((Four *)call->kernel)(a[0], a[1], a[2], a[3], count);
+    for (int64_t parts; first < last; first += parts) {
+        parts = parts_along(call, &place, last - first);
+        advance(&place, parts);
     }
 }
 

@@ -53,17 +53,17 @@ INLINE int64_t part_at(const Place *place, char **a) {
     return rest < runs->portion ? rest : runs->portion;
 }
 
-/* Goes on to the next part. */
-INLINE void advance(Place *place) {
+/* Goes on by some parts, more than one only along the first axis. */
+INLINE void advance(Place *place, int64_t parts) {
     const Runs *runs = place->runs;
-    if (++place->part < runs->parts) return;
+    if (runs->parts > 1 && ++place->part < runs->parts) return;
     place->part = 0;
-    for (int a = 0; a < runs->axes; a++) {
-        const int64_t back = ++place->index[a] == runs->counts[a] ? runs->counts[a] - 1 : 0;
-        for (int k = 0; k < runs->arrays; k++)
-            place->starts[k] += back ? -back * runs->strides[k][a] : runs->strides[k][a];
-        if (!back) return;
-        place->index[a] = 0;
+    int64_t steps = runs->parts > 1 ? 1 : parts;
+    for (int a = 0; a < runs->axes; a++, steps = 1) {
+        const int is_end = (place->index[a] += steps) == runs->counts[a];
+        if (is_end) place->index[a] = 0, steps -= runs->counts[a];
+        for (int k = 0; k < runs->arrays; k++) place->starts[k] += steps * runs->strides[k][a];
+        if (!is_end) return;
     }
 }
 #endif
