@@ -51,8 +51,10 @@ def run_on_runs(name: str, *operands: Any) -> Array | None:
         if own is None or own.dtype is not dtype:
             return None
         if own.shape != shape and own.ndim:
-            shape = np.broadcast(main, own).shape
+            shape = None
         arrays.append(own)
+    if shape is None:
+        shape = np.broadcast(*arrays).shape
     run: Any = compiled.kernel("on_runs")
     found: list[Any] = [compiled.kernel(own) for own in _names(name, dtype is FLOAT64)]
     kernels = [0 if kernel is None else kernel.where for kernel in found]

@@ -185,6 +185,26 @@ def test_other_operands_are_left_to_numpy() -> None:
     assert run_on_runs("no kernel", x, y) is None
 
 
+def test_three_operands_broadcast() -> None:
+    draw, rng, tried = random.Random(2), np.random.default_rng(2), 0
+    for _ in range(160):
+        whole = [draw.choice(SIDES) for _ in range(3)]
+        grad, x, y = (array(draw, whole, "float32", rng) for _ in range(3))
+        copies = [np.ascontiguousarray(np.broadcast_to(v, np.broadcast(grad, x, y).shape)) for v in (grad, x, y)]
+        found, expected = run_on_runs("tanh_slope", grad, x, y), run_on_runs("tanh_slope", *copies)
+        assert found is None or np.array_equal(found, expected)  # type: ignore[arg-type]
+        tried += found is not None
+    assert tried > 20
+
+
+@pytest.mark.parametrize("number", [1e300, -1e300, 2**100, 1e-300, float("nan")])
+def test_numbers_beyond_the_dtype(number: float) -> None:
+    x = np.random.default_rng(0).standard_normal((300, 600)).astype("float32")
+    for name in ("add", "mul", "div", "maximum"):
+        part, whole = (getattr(BASE, name)(v, number) for v in (x[:, :500], x[:, :500].copy()))
+        np.testing.assert_array_equal(part, whole)
+
+
 def test_arrays_whose_layout_is_unknown_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.arange(20000, dtype="float32").reshape(100, 200)
     monkeypatch.setattr(compiled, "_HEAD", 0)

@@ -15,13 +15,13 @@ int find_runs(Runs *runs, const NumpyArray *const *arrays, int count, int64_t si
         int64_t strides[MOST_ARRAYS_IN_RUNS];
         int goes_on = runs->axes == 0, is_row = 1; /* of the runs, or of the last of the axes */
         if (n == 0) return 0;
-        if (n == 1) continue;
         for (int k = 0; k < count; k++) {
             strides[k] = stride_along(arrays[k], axis, n);
             if (strides[k] == -1) return 0;
             is_row &= strides[k] == 0 || strides[k] == size;
             goes_on &= strides[k] == runs->inner[k] * runs->elements;
         }
+        if (n == 1) continue;
         if (!runs->elements) {
             if (!is_row) return 0;
             runs->elements = n;
