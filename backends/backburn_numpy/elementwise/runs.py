@@ -35,7 +35,7 @@ def _names(name: str, is_double: bool) -> tuple[str, str, str]:
 
 
 def run_on_runs(name: str, *operands: Any) -> Array | None:
-    """The result of a kernel of one or two operands; None if there is none for them, or runs are short.
+    """The result of a kernel of one to three operands; None if there is none for them, or runs are short.
 
     One of them may be a Python number. Arrays may broadcast, and need not be contiguous.
     """
