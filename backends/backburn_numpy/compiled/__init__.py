@@ -123,7 +123,7 @@ def parallel_for(kernel: Any, starts: list[int], strides: list[int], rows: int, 
     is 0 the kernel takes no width. A portion is some 16,000 elements.
     """
     run: Any = _kernels.get("parallel_for") or _find("parallel_for")
-    missing = _MISSING[len(starts)]
+    missing = MISSING[len(starts)]
     run(kernel.where, rows, width, portion(width), threads, len(starts), *starts, *missing, *strides, *missing)
 
 
@@ -132,13 +132,14 @@ def portion(width: int) -> int:
     return tuning.ELEMENTS_PER_TASK // width or 1 if width else tuning.ELEMENTS_PER_TASK
 
 
-_MISSING = [(0,) * (4 - count) for count in range(5)]
+#: Zeros for the arrays that a kernel of up to four does not take, by the number of those that it takes.
+MISSING = [(0,) * (4 - count) for count in range(5)]
 
 
 def _find(name: str) -> Callable[..., None] | None:
     found = None if _library is None else getattr(_library[1], f"backburn_{name}", None)
     if found is not None:
-        found.restype = ctypes.c_int if name in _ASKED else None
+        found.restype = ctypes.c_int if name in _ANSWERING else None
         found.argtypes = _parameter_types(name)
         found.where = ctypes.cast(found, ctypes.c_void_p).value
     _kernels[name] = found
@@ -146,7 +147,7 @@ def _find(name: str) -> Callable[..., None] | None:
 
 
 #: The kernels that return whether they computed anything.
-_ASKED = frozenset(("on_runs", "run_formula_on_runs"))
+_ANSWERING = frozenset(("on_runs", "run_formula_on_runs"))
 _pointer: Any = ctypes.c_void_p.from_address
 _HEAD = _head()
 #: The C types of parameters that are not pointers.

@@ -65,11 +65,7 @@ def run_on_runs(name: str, *operands: Any) -> Array | None:
         return None
     threads = available() if out.size >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS else 1
     sizes = dtype.itemsize, tuning.MIN_ELEMENTS_OF_RUN, tuning.ELEMENTS_PER_TASK
-    return out if run(*kernels, *sizes, threads, len(fields), *fields, *_ABSENT[len(fields)]) else None
-
-
-#: What stands for absent operands, by the number of arrays.
-_ABSENT = [(0,) * (4 - count) for count in range(5)]
+    return out if run(*kernels, *sizes, threads, len(fields), *fields, *compiled.MISSING[len(fields)]) else None
 
 
 def number_of(x: Any, dtype: np.dtype[Any]) -> Array | None:

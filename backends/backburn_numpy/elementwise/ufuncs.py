@@ -148,7 +148,7 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
         try:
             if x.__class__ is y.__class__:
                 size = x.nbytes
-                if (size >= fewest or y.nbytes >= fewest) and _are_apart(x, y):
+                if (size >= fewest or y.nbytes >= fewest) and _differ(x, y):
                     found = run_on_runs(name, x, y)
                     if found is not None:
                         return found
@@ -192,8 +192,8 @@ def binary(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
     return by_kernel
 
 
-def _are_apart(x: Array, y: Array) -> bool:
-    """Whether two arrays broadcast, or elements at one place in memory are not at one place in both."""
+def _differ(x: Array, y: Array) -> bool:
+    """Whether two arrays differ in shape or in strides."""
     return x.shape != y.shape or x.strides != y.strides
 
 

@@ -559,7 +559,7 @@ class TilePass:
 
 
 def row_terms(repeat: Repeat | None, step: int) -> list[tuple[int, int, int]]:
-    """Where the rows of an array begin, which are ``step`` bytes apart, as ``terms.h`` reads it."""
+    """Where the rows of an array begin, which are ``step`` bytes apart, as ``repeat.h`` reads it."""
     terms = [(1, 0, 1)] if repeat is None else repeat.terms
     return [(each, count, stride * step) for each, count, stride in (*terms, *[(1, 0, 0)] * (MAX_TERMS - len(terms)))]
 

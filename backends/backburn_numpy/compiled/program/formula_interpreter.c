@@ -91,11 +91,11 @@ KERNEL(run_formula, const int64_t *fixed, const int64_t *starts, int64_t count, 
     backburn_pool_run(elements, &program, count, grain, threads);
 }
 
-/* The same for results and operands that are not contiguous; starts are those of the constants, after as many words
- * that are not read. Returns 0, having done nothing, if the runs are too short, or their operands not as in the program:
- * those without a stride are single numbers. */
-ASKED(int, run_formula_on_runs, const int64_t *fixed, const int64_t *starts, const void *const *arrays, int count,
-      int64_t size, int64_t least, int64_t portion, int threads) {
+/* The same for results and operands that need not be contiguous. Of `starts`, only those of the constants are read,
+ * which follow the `count` arrays. Returns 0, having done nothing, if the runs are too short, or if an operand is a
+ * single number in a run and not in the program, or the reverse. */
+KERNEL_RETURNING(int, run_formula_on_runs, const int64_t *fixed, const int64_t *starts, const void *const *arrays,
+                 int count, int64_t size, int64_t least, int64_t portion, int threads) {
     const Program program = program_of(fixed, starts, 0); /* no prefetches, which would leave a run */
     Runs runs;
     if (count > MOST_ARRAYS_IN_RUNS || program.arrays > MOST_ARRAYS) return 0;
@@ -103,8 +103,6 @@ ASKED(int, run_formula_on_runs, const int64_t *fixed, const int64_t *starts, con
     for (int k = 0; k < count; k++)
         if (runs.inner[k] != program.strides[k]) return 0;
     const Apart apart = {&program, &runs};
-    const int64_t elements_of_part = runs.elements < portion ? runs.elements : portion;
-    backburn_pool_run(parts_of, &apart, runs.count * runs.parts, (portion + elements_of_part - 1) / elements_of_part,
-                      threads);
+    backburn_pool_run(parts_of, &apart, runs.count * runs.parts, runs.grain, threads);
     return 1;
 }

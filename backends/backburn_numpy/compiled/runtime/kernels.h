@@ -30,10 +30,10 @@
 /* A kernel, and its parameters as a string, for ctypes; of float unless REAL and NAMED say otherwise. */
 #define REAL float
 #define NAMED(name) backburn_##name
-#define KERNEL(name, ...) ASKED(void, name, __VA_ARGS__)
+#define KERNEL(name, ...) KERNEL_RETURNING(void, name, __VA_ARGS__)
 
 /* A kernel with a result. */
-#define ASKED(type, name, ...)                                                                                         \
+#define KERNEL_RETURNING(type, name, ...)                                                                              \
     EXPORT const char NAMED(parameters_of_##name)[] = TEXT(__VA_ARGS__);                                               \
     EXPORT type NAMED(name)(__VA_ARGS__)
 

@@ -48,7 +48,10 @@ int find_runs(Runs *runs, const NumpyArray *const *arrays, int count, int64_t si
     for (int k = 0; k < count; k++) runs->starts[k] = arrays[k]->data;
     runs->portion = portion;
     runs->parts = (runs->elements + portion - 1) / portion;
-    return runs->elements >= least;
+    if (runs->elements < least || !runs->elements) return 0;
+    const int64_t elements_of_part = runs->elements < portion ? runs->elements : portion;
+    runs->grain = (portion + elements_of_part - 1) / elements_of_part;
+    return 1;
 }
 
 enum { MOST_ARRAYS_OF_KERNEL = 4 };
@@ -95,8 +98,8 @@ static void parts_of(const void *context, int64_t first, int64_t last) {
 /* Calls a kernel of one to three operands on all elements of a result, in several threads: `plain` on arrays, or of two
  * operands `number` if the second and `flipped` if the first is a single number in each run. Returns 0, having done
  * nothing, if there is no such kernel (0), or if the runs are too short. */
-ASKED(int, on_runs, void *plain, void *number, void *flipped, int64_t size, int64_t least, int64_t portion,
-      int threads, int count, const void *out, const void *x, const void *y, const void *z) {
+KERNEL_RETURNING(int, on_runs, void *plain, void *number, void *flipped, int64_t size, int64_t least, int64_t portion,
+                 int threads, int count, const void *out, const void *x, const void *y, const void *z) {
     const NumpyArray *arrays[] = {out, x, y, z};
     Runs runs;
     if (!find_runs(&runs, arrays, count, size, least, portion)) return 0;
@@ -111,7 +114,6 @@ ASKED(int, on_runs, void *plain, void *number, void *flipped, int64_t size, int6
     if (!kernel) return 0;
     Call call = {.runs = &runs};
     memcpy(&call.kernel, &kernel, sizeof kernel);
-    const int64_t elements = runs.elements < portion ? runs.elements : portion;
-    backburn_pool_run(parts_of, &call, runs.count * runs.parts, (portion + elements - 1) / elements, threads);
+    backburn_pool_run(parts_of, &call, runs.count * runs.parts, runs.grain, threads);
     return 1;
 }

@@ -13,10 +13,10 @@ typedef struct {
 enum { MOST_AXES = 8, MOST_ARRAYS_IN_RUNS = 12 };
 
 /* The runs, in order of the axes that they lie along, the fastest first. Runs are divided into parts, so that threads
- * share long ones: a part has `portion` elements, the last of a run the rest. */
+ * share long ones: a part has `portion` elements, the last of a run the rest. A thread takes `grain` parts at once. */
 typedef struct {
     int arrays, axes;
-    int64_t count, elements, parts, portion, counts[MOST_AXES];
+    int64_t count, elements, parts, portion, grain, counts[MOST_AXES];
     char *starts[MOST_ARRAYS_IN_RUNS];
     /* In bytes: the stride of the elements of a run, 0 or their size, and those along the axes. */
     int64_t inner[MOST_ARRAYS_IN_RUNS], strides[MOST_ARRAYS_IN_RUNS][MOST_AXES];
