@@ -39,12 +39,15 @@ class _OfAnySize:
         self._k = k
 
     def __getattr__(self, name: str) -> Any:
-        return _elementary(name) or getattr(self._k, name)
+        return _elementary(name, compiled.level()) or getattr(self._k, name)
 
 
 @cache
-def _elementary(name: str) -> Callable[[Array], Array] | None:
-    """An operation that is one of NumPy's functions of one operand, for any number of elements; None for others."""
+def _elementary(name: str, _level: str | None) -> Callable[[Array], Array] | None:
+    """An operation that is one of NumPy's functions of one operand, for any number of elements; None for others.
+
+    It depends on the level of the kernels.
+    """
     ufunc = getattr(np, name, None) if name in OPERATIONS else None
     if not isinstance(ufunc, np.ufunc) or not ufunc.nin == ufunc.nout == 1:
         return None
