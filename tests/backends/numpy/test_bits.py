@@ -30,12 +30,15 @@ def real(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Any:
 
 
 def reductions(x: Any) -> Iterator[tuple[str, Work]]:
+    one_zero = 1 + x / 100
+    one_zero[0, 0] = 0
     zeros = np.where(np.abs(x) < 1, np.copysign(0, x), -np.abs(x)).astype(x.dtype)
     for axis in ((0,), (1,), (0, 1)):
         for name in ("sum", "mean", "var", "max", "min", "vector_norm"):
             yield f"{name} {axis}", partial(getattr(BASE, name), x, axis=axis)
         yield f"prod {axis}", partial(BASE.prod, 1 + x / 100, axis=axis)
         yield f"prod_of_others {axis}", partial(BASE.prod_of_others, 1 + x / 100, axis=axis)
+        yield f"prod_of_others, a zero {axis}", partial(BASE.prod_of_others, one_zero, axis=axis)
         yield f"max of zeros {axis}", partial(BASE.max, zeros, axis=axis)
         yield f"min of zeros {axis}", partial(BASE.min, -zeros, axis=axis)
 

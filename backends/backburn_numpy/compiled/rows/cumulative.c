@@ -1,4 +1,6 @@
-/* Running sums and products of floats, and products of all other elements, kept as doubles and rounded once. */
+/* Running sums and products of floats, and products of all other elements, kept as doubles. */
+#include <float.h>
+
 #include "runtime/kernels.h"
 
 #include "runtime/simd.h"
@@ -170,8 +172,14 @@ RUNNING(cumprod_reverse, prod, 1, 1)
 
 /* ---- the product of all other elements of a line: that of the line, divided by the element ---- */
 
+/* Whether a product is a normal number as a float, too: then no factor is 0, infinite or NaN, and floats are divided,
+ * in a third of the time of doubles. */
+INLINE int is_normal(double product) { return (fabs(product) >= FLT_MIN) & (fabs(product) <= FLT_MAX); }
+INLINE float divided(double product, float x) { return (float)product / x; }
+
 /* Multiplies products by the elements that are not 0, and counts those that are. */
-SHARED void multiply(double *restrict products, double *restrict zeros, const float *restrict x, int64_t width) {
+SHARED void multiply_nonzero(double *restrict products, double *restrict zeros, const float *restrict x,
+                             int64_t width) {
     LOOP for (int64_t i = 0; i < width; i++) {
         const int is_zero = x[i] == 0.0f;
         products[i] *= is_zero ? 1.0 : (double)x[i];
@@ -179,40 +187,64 @@ SHARED void multiply(double *restrict products, double *restrict zeros, const fl
     }
 }
 
-/* If there is no 0, or one, which has the only result that is not 0. */
-SHARED void divide(float *restrict out, const float *restrict x, const double *restrict products,
-                   const double *restrict zeros, int64_t width) {
+/* If there is no 0, or one, which has the only result that is not 0. A column's bits do not depend on its neighbours. */
+SHARED void divide_by_nonzero(float *restrict out, const float *restrict x, const double *restrict products,
+                              const double *restrict zeros, int64_t width) {
     LOOP for (int64_t i = 0; i < width; i++) {
         const int is_zero = x[i] == 0.0f;
         const double others = products[i] / (is_zero ? 1.0 : (double)x[i]);
-        out[i] = (float)(zeros[i] == (is_zero ? 1.0 : 0.0) ? others : 0.0);
+        const float some = is_normal(products[i]) ? divided(products[i], is_zero ? 1.0f : x[i]) : (float)others;
+        out[i] = zeros[i] == (is_zero ? 1.0 : 0.0) ? some : 0.0f;
     }
 }
 
 /* Lines side by side: rows of width elements, stride apart; or, if joined, one line in rows of which the last may be
  * shorter. The products are those of the elements that are not 0. */
-SHARED void divide_products(float *restrict out, const float *restrict x, double *restrict products, int64_t size,
-                            int64_t stride, int64_t width, int joined) {
+SHARED void divide_nonzero_products(float *restrict out, const float *restrict x, double *restrict products,
+                                    int64_t size, int64_t stride, int64_t width, int joined) {
     double zeros[WIDE];
     for (int64_t i = 0; i < width; i++) products[i] = 1.0, zeros[i] = 0.0;
     for (int64_t at = 0; at < size; at += stride)
-        multiply(products, zeros, x + at, size - at < width ? size - at : width);
+        multiply_nonzero(products, zeros, x + at, size - at < width ? size - at : width);
     if (joined) {
         for (int64_t i = 1; i < width; i++) *products *= products[i], *zeros += zeros[i];
         for (int64_t i = 1; i < width; i++) products[i] = *products, zeros[i] = *zeros;
     }
     for (int64_t at = 0; at < size; at += stride)
-        divide(out + at, x + at, products, zeros, size - at < width ? size - at : width);
+        divide_by_nonzero(out + at, x + at, products, zeros, size - at < width ? size - at : width);
 }
 
 KERNEL(prod_of_others, float *restrict out, const float *restrict x, double *restrict products, int64_t rows,
        int64_t width) {
     enum { SIDE = 64 };
     double some[SIDE];
-    for (int64_t r = 0; r < rows; r++) {
-        divide_products(out + r * width, x + r * width, some, width, SIDE, SIDE, 1);
-        products[r] = *some;
+    for (int64_t r = 0; r < rows; r++, out += width, x += width) {
+        Wide parts[4];
+        for (int i = 0; i < LANES / 2; i++) parts[0][i] = parts[1][i] = parts[2][i] = parts[3][i] = 1.0;
+        BY_VECTORS(LANES, 0, width, const Lanes y = AT(x, 1.0f); parts[turn] *= low_half(y);
+                   parts[2 + turn] *= high_half(y);)
+        products[r] = product_of_wide((parts[0] * parts[1]) * (parts[2] * parts[3]));
+        if (is_normal(products[r])) {
+            const double product = products[r];
+            LOOP for (int64_t i = 0; i < width; i++) out[i] = divided(product, x[i]);
+        } else {
+            divide_nonzero_products(out, x, some, width, SIDE, SIDE, 1);
+            products[r] = *some;
+        }
     }
+}
+
+/* width columns of a matrix (length, inner); returns 0 if a product is not normal. */
+SHARED int divide_columns(float *restrict out, const float *restrict x, double *restrict products, int64_t length,
+                          int64_t inner, int64_t width) {
+    int all = 1;
+    for (int64_t i = 0; i < width; i++) products[i] = 1.0;
+    for (int64_t row = 0; row < length; row++)
+        LOOP for (int64_t i = 0; i < width; i++) products[i] *= x[row * inner + i];
+    LOOP for (int64_t i = 0; i < width; i++) all &= is_normal(products[i]);
+    for (int64_t row = 0; all && row < length; row++)
+        LOOP for (int64_t i = 0; i < width; i++) out[row * inner + i] = divided(products[i], x[row * inner + i]);
+    return all;
 }
 
 /* Along the columns first to last - 1 of matrices (length, inner). */
@@ -220,6 +252,9 @@ KERNEL(prod_of_others_columns, float *restrict out, const float *restrict x, dou
        int64_t length, int64_t inner, int64_t first, int64_t last) {
     const int64_t size = length * inner;
     for (; number > 0; number--, out += size, x += size, products += inner)
-        for (int64_t at = first; at < last; at += WIDE)
-            divide_products(out + at, x + at, products + at, size - at, inner, last - at < WIDE ? last - at : WIDE, 0);
+        for (int64_t at = first; at < last; at += WIDE) {
+            const int64_t width = last - at < WIDE ? last - at : WIDE;
+            if (!divide_columns(out + at, x + at, products + at, length, inner, width))
+                divide_nonzero_products(out + at, x + at, products + at, size - at, inner, width, 0);
+        }
 }

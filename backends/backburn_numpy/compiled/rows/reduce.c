@@ -13,7 +13,6 @@ enum {
 };
 
 JOIN_LANES(product_of_lanes, float, Lanes, x * y)
-JOIN_LANES(product_of_wide, double, Wide, x * y)
 
 /* The squares are exact in double precision. */
 KERNEL(norm_rows, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {

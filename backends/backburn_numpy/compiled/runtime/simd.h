@@ -172,6 +172,7 @@ INLINE Lanes swapped(Lanes x, int n) {
         return x[0];                                                                                                   \
     }
 JOIN_LANES(sum_of_wide, double, Wide, x + y)
+JOIN_LANES(product_of_wide, double, Wide, x * y)
 INLINE double sum_of_lanes(Lanes x) { return sum_of_wide(low_half(x) + high_half(x)); }
 
 /* Keeps Clang from unrolling a loop: its setup takes longer than short rows do. */
