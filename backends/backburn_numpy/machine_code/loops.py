@@ -33,7 +33,7 @@ from backburn_numpy.machine_code.encoding import (
 )  # fmt: skip
 from backburn_numpy.machine_code.functions import function_of
 from backburn_numpy.machine_code.memory import Code, executable
-from backburn_numpy.machine_code.vectors import MASKS, TAIL, UNORDERED, Body, Output, Program, Vector
+from backburn_numpy.machine_code.vectors import MASKS, TAIL, TOGETHER, UNORDERED, Body, Output, Program, Vector
 
 #: The registers of pointers, the number of bytes of a row that are done, and where a block ends.
 POINTERS, DONE, END = (RCX, RDX, 8, 9, RBX, 12, 13, 14, 15), 10, 11
@@ -97,11 +97,14 @@ class _Assembly:
         self._loop = loop
         #: How many times the stack grows by :data:`GROWTH`.
         self._growths = growths
-        self._program = program = Program(loop.bytes, loop.size)
-        self._assembler = Assembler(loop.bytes, loop.size)
-        for program.turn in (0, 1):
-            self._compute()
         reductions = [(kind, array) for kind, _, array in loop.outputs if kind in OF_ROWS]
+        self._is_flat = not reductions and not {"row", "moments", "column", "sums"} & {*loop.arrays}
+        most = TOGETHER[loop.bytes]
+        self._turns = most if self._is_flat or loop.width * loop.size >= most * loop.bytes else 2
+        self._program = program = Program(loop.bytes, loop.size, self._turns)
+        self._assembler = Assembler(loop.bytes, loop.size)
+        for program.turn in range(self._turns):
+            self._compute()
         registers = 32 if loop.bytes == 64 else 16
         #: The two accumulators of a reduction, and the mask or the vector that tells whether a number is NaN.
         self._sums: dict[int, tuple[int, int]] = {}
@@ -126,9 +129,8 @@ class _Assembly:
         if len(masks) < 3 or registers < 10:
             raise Unsupported("more reductions than registers")
         self._body = Body(program, self._assembler, registers, masks, self._join)
-        #: The accumulator of a single vector; None if each of two vectors has one.
+        #: The accumulator of a single vector; None if vectors that are computed together take turns.
         self._turn: int | None = 0
-        self._is_flat = not reductions and not {"row", "moments", "column", "sums"} & {*loop.arrays}
         wanted = [i for i, x in enumerate(loop.arrays) if x in ("some", "full", "column")]
         self._pointers = dict(zip(wanted, POINTERS, strict=False))
         self._totals = {array: self._body.slot() for array in self._sums} if loop.width > BLOCK else {}
@@ -247,19 +249,23 @@ class _Assembly:
         a.multiply(RSI, RSI, loop.width * loop.size)
         a.integer(XOR, DONE, DONE)
         a.integer(MOVE, END, RSI)
-        a.with_number(4, END, -2 * loop.bytes)
-        a.jump(EQUAL, "vector")
-        a.label("pair")
-        self._body.emit(self._place, is_pair=True)
-        a.with_number(0, DONE, 2 * loop.bytes)
+        a.with_number(4, END, -self._turns * loop.bytes)
+        a.jump(EQUAL, "vectors")
+        a.label("together")
+        self._body.emit(self._place, together=True)
+        a.with_number(0, DONE, self._turns * loop.bytes)
         a.integer(COMPARE, DONE, END)
-        a.jump(BELOW, "pair")
-        a.label("vector")
+        a.jump(BELOW, "together")
+        a.label("vectors")
         a.integer(MOVE, END, RSI)
-        a.with_number(4, END, loop.bytes)
+        a.with_number(4, END, -loop.bytes)
+        a.integer(COMPARE, DONE, END)
         a.jump(EQUAL, "rest")
+        a.label("vector")
         self._body.emit(self._place)
         a.with_number(0, DONE, loop.bytes)
+        a.integer(COMPARE, DONE, END)
+        a.jump(BELOW, "vector")
         a.label("rest")
         a.with_number(4, RSI, loop.bytes - 1)
         a.integer(TEST, RSI, RSI)
@@ -284,11 +290,12 @@ class _Assembly:
             self._assembler.masks("from", TAIL, 0, RAX)
 
     def _row(self) -> None:
-        """The elements of a row: two vectors at a time, then one, then the rest."""
+        """The elements of a row: several vectors together, then single ones, then the rest."""
         a, loop, lanes = self._assembler, self._loop, self._program.lanes
         in_blocks = bool(self._totals)
         rest = loop.width % BLOCK if in_blocks else loop.width
-        end = (loop.width - rest + rest // (2 * lanes) * 2 * lanes) * loop.size
+        together = self._turns * lanes
+        end = (loop.width - rest + rest // together * together) * loop.size
         for array in self._totals:
             a.vector("xor", 0, 0, 0)
             a.vector("store_double", 0, 0, self._totals[array], bytes=16)
@@ -297,29 +304,29 @@ class _Assembly:
         if end:
             if in_blocks:
                 a.set_number(END, min(end, BLOCK * loop.size))
-            a.label("pair")
+            a.label("together")
             self._turn = None
-            self._body.emit(self._place, is_pair=True)
-            a.with_number(0, DONE, 2 * loop.bytes)
+            self._body.emit(self._place, together=True)
+            a.with_number(0, DONE, self._turns * loop.bytes)
             if in_blocks:
                 a.integer(COMPARE, DONE, END)
-                a.jump(BELOW, "pair")
+                a.jump(BELOW, "together")
                 a.with_number(7, DONE, end)
-                a.jump(EQUAL, "pairs")
+                a.jump(EQUAL, "blocks")
                 self._end_block()
                 a.with_number(0, END, BLOCK * loop.size)
                 a.with_number(7, END, end)
-                a.jump(NOT_ABOVE, "pair")
+                a.jump(NOT_ABOVE, "together")
                 a.set_number(END, end)
-                a.jump(ALWAYS, "pair")
-                a.label("pairs")
+                a.jump(ALWAYS, "together")
+                a.label("blocks")
             else:
                 a.with_number(7, DONE, end)
-                a.jump(BELOW, "pair")
-        if in_blocks and 0 < rest < 2 * lanes:
+                a.jump(BELOW, "together")
+        if in_blocks and 0 < rest < together:
             self._end_block()
-        if rest % (2 * lanes) >= lanes:
-            self._turn = 0
+        for i in range(rest % together // lanes):
+            self._turn = i % 2
             self._body.emit(self._place)
             a.with_number(0, DONE, loop.bytes)
         if count := rest % lanes:
@@ -419,7 +426,7 @@ class _Assembly:
     def _join(self, output: Output, registers: list[int], mask: int) -> None:
         """Join a vector, or the product of two, with an accumulator."""
         a, is_wide, kind = self._assembler, self._loop.bytes == 64, output.kind
-        to = self._sums[output.array][output.turn if self._turn is None else self._turn]
+        to = self._sums[output.array][output.turn % 2 if self._turn is None else self._turn]
         used = max(mask, 0) if is_wide else 0
         if kind in SUMS:
             if mask >= 0 and not is_wide:

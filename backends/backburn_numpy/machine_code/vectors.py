@@ -19,6 +19,11 @@ IS_EQUAL, UNORDERED, NOT_EQUAL, LESS, LESS_EQUAL, AT_LEAST, GREATER = 0, 3, 4, 1
 TAIL, MASKS = 1, (2, 3, 4, 5, 6, 7)
 #: The most numbers that stay in registers, by the size of vectors in bytes.
 PINNED = {32: 2, 64: 8}
+#: The vectors of elements that are computed together, by their size in bytes, and the steps by which each is behind the
+#: one before. A processor that holds 256 instructions has too few of the next vectors among them if one vector, or
+#: two, are computed at a time; vectors that are at different steps need fewer registers. Steps of two vectors of 64
+#: bytes follow one another, since mask registers are few.
+TOGETHER, BEHIND = {32: 4, 64: 2}, 3
 
 
 class Vector:
@@ -72,7 +77,7 @@ class Output:
     kind: str
     values: tuple[Vector, ...]
     array: int
-    #: Which of two interleaved vectors of elements it belongs to, 0 or 1.
+    #: Which of the vectors of elements that are computed together it belongs to, from 0.
     turn: int
 
 
@@ -82,12 +87,13 @@ Step: TypeAlias = "Vector | Output"
 class Program:
     """Vectors of elements of ``size`` bytes in order of computation; equal ones are shared.
 
-    ``turn``, 0 or 1, is the one of two vectors of elements that is loaded.
+    ``turn``, from 0 to ``turns - 1``, is the one of the vectors of elements computed together that is loaded.
     """
 
-    def __init__(self, bytes: int, size: int) -> None:
+    def __init__(self, bytes: int, size: int, turns: int) -> None:
         self.bytes, self.size, self.lanes = bytes, size, bytes // size
         self.order: list[Step] = []
+        self.turns = turns
         self.turn = 0
         self._known: dict[Any, Vector] = {}
 
@@ -191,7 +197,7 @@ def operands_of(step: Step) -> Sequence[Vector]:
 
 
 def only(steps: Sequence[Step], turn: int) -> list[Step]:
-    """The steps needed for the outputs of one of two vectors of elements."""
+    """The steps needed for the outputs of one vector of elements."""
     wanted: set[int] = set()
     found: list[Step] = []
     for x in reversed(steps):
@@ -201,16 +207,27 @@ def only(steps: Sequence[Step], turn: int) -> list[Step]:
     return found[::-1]
 
 
-def in_turns(first: Sequence[Step], second: Sequence[Step]) -> list[Step]:
-    """Steps of two vectors of elements, interleaved: while the processor waits for one, it runs the other."""
-    left, found, others = {*map(id, first), *map(id, second)}, list[Step](), list(reversed(second))
-    for x in first:
-        found.append(x)
-        left.discard(id(x))
-        if others and left.isdisjoint(map(id, operands_of(others[-1]))):
-            left.discard(id(others[-1]))
-            found.append(others.pop())
-    return [*found, *others[::-1]]
+def in_turns(parts: Sequence[Sequence[Step]]) -> list[Step]:
+    """Steps of several vectors of elements, interleaved: while the processor waits for one, it runs the others.
+
+    The outputs stay in the order of the vectors, so that sums do.
+    """
+    left, found = {id(x) for part in parts for x in part}, list[Step]()
+    waiting, done, outputs = [part[::-1] for part in parts], [0] * len(parts), [0] * len(parts)
+    while any(waiting):
+        for turn, steps in enumerate(waiting):
+            if not steps or not left.isdisjoint(map(id, operands_of(steps[-1]))):
+                continue
+            is_output = isinstance(steps[-1], Output)
+            if turn and waiting[turn - 1] and done[turn - 1] < done[turn] + BEHIND:
+                continue
+            if turn and is_output and outputs[turn] == outputs[turn - 1]:
+                continue
+            left.discard(id(steps[-1]))
+            found.append(steps.pop())
+            done[turn] += 1
+            outputs[turn] += is_output
+    return found
 
 
 COMMUTATIVE = frozenset(("add", "mul", "and", "or", "xor", "int_add"))
@@ -230,11 +247,13 @@ class Body:
         self.program, self.assembler = program, assembler
         self._joins = joins
         self._top, self._masks = top, masks
-        single = only(program.order, 0)
-        mine = {*map(id, single)}
-        other = [x for x in only(program.order, 1) if id(x) not in mine]
-        #: The steps of one vector of elements, and of two, which are not interleaved if wide: mask registers are few.
-        self._steps = single, [*single, *other] if program.bytes == 64 else in_turns(single, other)
+        parts, mine = list[list[Step]](), set[int]()
+        for turn in range(program.turns):
+            parts.append([x for x in only(program.order, turn) if id(x) not in mine])
+            mine.update(map(id, parts[-1]))
+        single = parts[0]
+        #: The steps of one vector of elements, and of those computed together.
+        self._steps = single, [x for part in parts for x in part] if program.bytes == 64 else in_turns(parts)
         self.frame = 0
         #: The stack slots of vectors, and the registers or slots of numbers.
         self._slots: dict[Vector, Memory] = {}
@@ -259,13 +278,13 @@ class Body:
         name = self.constants.setdefault(content, f"constant {content.hex()}")
         return Memory(0, label=name)
 
-    def emit(self, places: Callable[[int, int], Memory], mask: int = -1, is_pair: bool = False) -> None:
+    def emit(self, places: Callable[[int, int], Memory], mask: int = -1, together: bool = False) -> None:
         """Emit the instructions; ``mask`` is the register (``k1``, or a vector) that masks a partial vector, or -1."""
         self._places, self._mask = places, mask
         self._free = [r for r in range(self._top - 1, -1, -1) if r != mask or self.program.bytes == 64]
         self._free_masks = [*self._masks]
         self._where: dict[Vector, int] = {}
-        steps = self._steps[is_pair]
+        steps = self._steps[together]
         self._left: dict[Vector, list[int]] = {x: [] for x in steps if isinstance(x, Vector)}
         for i, step in enumerate(steps):
             for x in operands_of(step):

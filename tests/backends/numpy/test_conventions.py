@@ -165,7 +165,7 @@ def many_vectors(vector: int, count: int, step: float = 1.0) -> Loop:
 def test_stacks_grow_by_less_than_a_page_at_a_time(vector: int) -> None:
     """Windows extends a stack only by the next page, when it is touched."""
     reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    for count, is_large in ((40, False), (200, True)):
+    for count, is_large in ((20, False), (200, True)):
         found = []
         for x in reader.disasm(loops.assemble(many_vectors(vector, count)), 0):
             found.append(f"{x.mnemonic} {x.op_str}")
