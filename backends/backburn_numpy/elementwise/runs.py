@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
+from backburn_numpy.machine_code.kernels import function_code
 from backburn_numpy.runtime.memory import empty
 from backburn_numpy.runtime.threads import available
 
@@ -60,12 +61,19 @@ def run_on_runs(name: str, *operands: Any) -> Array | None:
     kernels = [0 if kernel is None else kernel.where for kernel in found]
     if run is None or not kernels[0]:
         return None
+    code = function_code(name, dtype.itemsize, len(arrays), compiled.level())
+    if code is not None:
+        kernels[0] = code.address
     out = empty(shape, dtype)
     if not (fields := compiled.fields_of((out, *arrays))):
         return None
     threads = available() if out.size >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS else 1
     sizes = dtype.itemsize, tuning.MIN_ELEMENTS_OF_RUN, tuning.ELEMENTS_PER_TASK
-    return out if run(*kernels, *sizes, threads, len(fields), *fields, *compiled.MISSING[len(fields)]) else None
+    return (
+        out
+        if run(*kernels, code is not None, *sizes, threads, len(fields), *fields, *compiled.MISSING[len(fields)])
+        else None
+    )
 
 
 def number_of(x: Any, dtype: np.dtype[Any]) -> Array | None:

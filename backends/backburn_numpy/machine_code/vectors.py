@@ -213,7 +213,7 @@ def in_turns(parts: Sequence[Sequence[Step]]) -> list[Step]:
     The outputs stay in the order of the vectors, so that sums do.
     """
     left, found = {id(x) for part in parts for x in part}, list[Step]()
-    waiting, done, outputs = [part[::-1] for part in parts], [0] * len(parts), [0] * len(parts)
+    waiting, done, outputs = [[*reversed(part)] for part in parts], [0] * len(parts), [0] * len(parts)
     while any(waiting):
         for turn, steps in enumerate(waiting):
             if not steps or not left.isdisjoint(map(id, operands_of(steps[-1]))):

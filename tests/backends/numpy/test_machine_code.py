@@ -282,9 +282,7 @@ def is_sum_in_order(vector: int) -> bool:
 
 
 @needs_code
-def test_sums_are_in_order_beside_what_is_computed_once_for_a_row(
-    vector: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_are_in_order_beside_what_is_computed_once_for_a_row(vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_sum_in_order(vector)
     if vector == 32:
         plant(monkeypatch, vectors, "in_turns", "outputs[turn] == outputs[turn - 1]", "False")

@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,21 @@ def array(draw: random.Random, whole: list[int], dtype: str, rng: np.random.Gene
     return np.broadcast_to(x, whole) if kind == "spread" else x
 
 
+def by_kernel(name: str, *operands: Any) -> Any:
+    """The result of a compiled kernel of contiguous arrays, where calls in runs use generated code."""
+    arrays = [np.ascontiguousarray(x) for x in np.broadcast_arrays(*operands)]
+    out = np.empty_like(arrays[0])
+    kernel: Any = compiled.kernel(name + ("_double" if out.dtype == np.float64 else ""))
+    kernel(*compiled.addresses(out, *arrays), out.size)
+    return out
+
+
+OPERANDS = {"silu_backward": 2, "tanh_slope": 3}
+LONG: dict[str, Callable[..., Any]] = {
+    name: partial(by_kernel, name) for name in ("exp", "tanh", "log", "silu", "gelu", "silu_backward", "tanh_slope")
+}
+
+
 def difference(count: int) -> tuple[str, int]:
     """The first difference between a kernel and NumPy, and how many results kernels computed."""
     draw, rng, tried = random.Random(4), np.random.default_rng(0), 0
@@ -73,6 +89,7 @@ def difference(count: int) -> tuple[str, int]:
         cases += [(name, f, (x, 1.5)) for name, f in OPERATIONS.items()]
         cases += [(name, f, (1.5, x)) for name, f in OPERATIONS.items()]
         cases += [(name, f, (x,)) for name, f in FUNCTIONS.items()]
+        cases += [(name, f, (x, y, x)[: OPERANDS.get(name, 1)]) for name, f in LONG.items()]
         for name, f, operands in cases:
             with guarded():
                 found = run_on_runs(name, *operands)
@@ -141,6 +158,7 @@ FAULTS = {
     "a part too long": ("rest < runs->portion ? rest : runs->portion", "runs->portion"),
     "all parts at the first": ("place->part * runs->portion,", "0,"),
     "a part of another run": ("part / runs->parts;", "part;"),
+    "generated code stays at the first part": ("own[k] = a[k] + i * s[k]", "own[k] = a[k]"),
     "elements that are not beside each other": ("strides[k] == 0 || strides[k] == size", "1"),
 }
 

@@ -24,14 +24,6 @@ enum { STEPS, LENGTH, ROWS, WIDTH, TALL, PORTION, SIZE, ROOM, BLOCK, REPEATS };
 enum { ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS };
 enum { ARRAYS_OF_STEP = 6, EPS = 3 + 3 * ARRAYS_OF_STEP, CENTRED, WORDS, FEW_ROWS = 4, MOST_ARRAYS = 32 };
 
-/* Machine code takes the arrays and the rows of a tile. It follows the convention of System V on Windows, too, where
- * the compiler saves the registers that it may overwrite and Windows functions may not. */
-#if defined(__x86_64__)
-typedef void Code(char **, int64_t) __attribute__((sysv_abi));
-#else
-typedef void Code(char **, int64_t);
-#endif
-
 typedef struct {
     const int64_t *fixed, *starts;
     char *rooms;

@@ -37,6 +37,14 @@
     EXPORT const char NAMED(parameters_of_##name)[] = TEXT(__VA_ARGS__);                                               \
     EXPORT type NAMED(name)(__VA_ARGS__)
 
+/* Machine code takes arrays and their rows. It follows the convention of System V on Windows, too, where the compiler
+ * saves the registers that it may overwrite and Windows functions may not. */
+#if defined(__x86_64__)
+typedef void Code(char **, int64_t) __attribute__((sysv_abi));
+#else
+typedef void Code(char **, int64_t);
+#endif
+
 /* Functions whose code is part of each caller's, and those whose code is shared. */
 #if defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))

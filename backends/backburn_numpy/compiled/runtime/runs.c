@@ -60,6 +60,7 @@ enum { MOST_ARRAYS_OF_KERNEL = 4 };
 typedef struct {
     const Runs *runs;
     void (*kernel)(void);
+    int is_generated;
 } Call;
 
 /* Calls the kernel on as many parts as follow each other at the same distances, in a loop that short runs need. */
@@ -72,7 +73,14 @@ INLINE int64_t parts_along(const Call *call, Place *place, int64_t most) {
     const int64_t left = is_whole ? runs->counts[0] - place->index[0] : 1, parts = left < most ? left : most;
     int64_t s[MOST_ARRAYS_OF_KERNEL];
     for (int k = 0; k < MOST_ARRAYS_OF_KERNEL; k++) s[k] = is_whole && k < runs->arrays ? runs->strides[k][0] : 0;
-    if (runs->arrays == 2) {
+    if (call->is_generated) {
+        Code *code = (Code *)call->kernel;
+        for (int64_t i = 0; i < parts; i++) {
+            char *own[MOST_ARRAYS_OF_KERNEL];
+            for (int k = 0; k < runs->arrays; k++) own[k] = a[k] + i * s[k];
+            code(own, count);
+        }
+    } else if (runs->arrays == 2) {
         Two *kernel = (Two *)call->kernel;
         for (int64_t i = 0; i < parts; i++) kernel(a[0] + i * s[0], a[1] + i * s[1], count);
     } else if (runs->arrays == 3) {
@@ -97,9 +105,10 @@ static void parts_of(const void *context, int64_t first, int64_t last) {
 
 /* Calls a kernel of one to three operands on all elements of a result, in several threads: `plain` on arrays, or of two
  * operands `number` if the second and `flipped` if the first is a single number in each run. Returns 0, having done
- * nothing, if there is no such kernel (0), or if the runs are too short. */
-KERNEL_RETURNING(int, on_runs, void *plain, void *number, void *flipped, int64_t size, int64_t least, int64_t portion,
-                 int threads, int count, const void *out, const void *x, const void *y, const void *z) {
+ * nothing, if there is no such kernel (0), or if the runs are too short. `is_generated`: `plain` is machine code. */
+KERNEL_RETURNING(int, on_runs, void *plain, void *number, void *flipped, int is_generated, int64_t size, int64_t least,
+                 int64_t portion, int threads, int count, const void *out, const void *x, const void *y,
+                 const void *z) {
     const NumpyArray *arrays[] = {out, x, y, z};
     Runs runs;
     if (!find_runs(&runs, arrays, count, size, least, portion)) return 0;
@@ -112,7 +121,7 @@ KERNEL_RETURNING(int, on_runs, void *plain, void *number, void *flipped, int64_t
     }
     void *kernel = !numbers ? plain : arrays[1] == x ? number : flipped;
     if (!kernel) return 0;
-    Call call = {.runs = &runs};
+    Call call = {.runs = &runs, .is_generated = is_generated && !numbers};
     memcpy(&call.kernel, &kernel, sizeof kernel);
     backburn_pool_run(parts_of, &call, runs.count * runs.parts, runs.grain, threads);
     return 1;
