@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf, nan
 from struct import pack
 from typing import NamedTuple
@@ -89,17 +90,21 @@ def compiled_loop(loop: Loop) -> Code:
 
 def assemble(loop: Loop) -> bytes:
     """The code of a loop; raises :class:`Unsupported` if it needs more registers than there are."""
-    return _Assembly(loop).code()
+    *ways, last = TOGETHER[loop.bytes]
+    for way in ways:
+        with suppress(Unsupported):
+            return _Assembly(loop, way).code()
+    return _Assembly(loop, last).code()
 
 
 class _Assembly:
-    def __init__(self, loop: Loop, growths: int = 0) -> None:
-        self._loop = loop
+    def __init__(self, loop: Loop, way: tuple[int, float], growths: int = 0) -> None:
+        self._loop, self._way = loop, way
         #: How many times the stack grows by :data:`GROWTH`.
         self._growths = growths
         reductions = [(kind, array) for kind, _, array in loop.outputs if kind in OF_ROWS]
         self._is_flat = not reductions and not {"row", "moments", "column", "sums"} & {*loop.arrays}
-        most = TOGETHER[loop.bytes]
+        most, behind = way
         self._turns = most if self._is_flat or loop.width * loop.size >= most * loop.bytes else 2
         self._program = program = Program(loop.bytes, loop.size, self._turns)
         self._assembler = Assembler(loop.bytes, loop.size)
@@ -128,7 +133,7 @@ class _Assembly:
                 self._scratch = registers
         if len(masks) < 3 or registers < 10:
             raise Unsupported("more reductions than registers")
-        self._body = Body(program, self._assembler, registers, masks, self._join)
+        self._body = Body(program, self._assembler, registers, masks, behind, self._join)
         #: The accumulator of a single vector; None if vectors that are computed together take turns.
         self._turn: int | None = 0
         wanted = [i for i, x in enumerate(loop.arrays) if x in ("some", "full", "column")]
@@ -222,7 +227,7 @@ class _Assembly:
         a.pop((*SAVED[::-1], RBP))
         a.returns()
         if body.frame // GROWTH != self._growths:  # known only now
-            return _Assembly(loop, body.frame // GROWTH).code()
+            return _Assembly(loop, self._way, body.frame // GROWTH).code()
         a.code[frame : frame + 4] = pack("<i", body.frame % GROWTH)
         a.data("ones", b"\xff" * 32)
         a.data("zeros", bytes(32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from struct import pack, unpack
 from typing import Any, TypeAlias
 
@@ -19,11 +20,11 @@ IS_EQUAL, UNORDERED, NOT_EQUAL, LESS, LESS_EQUAL, AT_LEAST, GREATER = 0, 3, 4, 1
 TAIL, MASKS = 1, (2, 3, 4, 5, 6, 7)
 #: The most numbers that stay in registers, by the size of vectors in bytes.
 PINNED = {32: 2, 64: 8}
-#: The vectors of elements that are computed together, by their size in bytes, and the steps by which each is behind the
-#: one before. A processor that holds 256 instructions has too few of the next vectors among them if one vector, or
-#: two, are computed at a time; vectors that are at different steps need fewer registers. Steps of two vectors of 64
-#: bytes follow one another, since mask registers are few.
-TOGETHER, BEHIND = {32: 4, 64: 2}, 3
+#: The vectors of elements that are computed together, and the steps by which each is behind the one before, by the size
+#: of vectors in bytes. A processor lets some 64 to 128 instructions wait for operands: too few of the next vectors if
+#: one vector, or two, are computed at a time. Vectors at different steps need fewer registers. Code with too many masks
+#: for the first way is made in the next one; in the last, one vector follows the other.
+TOGETHER: dict[int, tuple[tuple[int, float], ...]] = {32: ((4, 3),), 64: ((4, 3), (2, 3), (2, inf))}
 
 
 class Vector:
@@ -207,10 +208,10 @@ def only(steps: Sequence[Step], turn: int) -> list[Step]:
     return found[::-1]
 
 
-def in_turns(parts: Sequence[Sequence[Step]]) -> list[Step]:
+def in_turns(parts: Sequence[Sequence[Step]], behind: float) -> list[Step]:
     """Steps of several vectors of elements, interleaved: while the processor waits for one, it runs the others.
 
-    The outputs stay in the order of the vectors, so that sums do.
+    Each is ``behind`` steps behind the one before. The outputs stay in the order of the vectors, so that sums do.
     """
     left, found = {id(x) for part in parts for x in part}, list[Step]()
     waiting, done, outputs = [[*reversed(part)] for part in parts], [0] * len(parts), [0] * len(parts)
@@ -219,7 +220,7 @@ def in_turns(parts: Sequence[Sequence[Step]]) -> list[Step]:
             if not steps or not left.isdisjoint(map(id, operands_of(steps[-1]))):
                 continue
             is_output = isinstance(steps[-1], Output)
-            if turn and waiting[turn - 1] and done[turn - 1] < done[turn] + BEHIND:
+            if turn and waiting[turn - 1] and done[turn - 1] < done[turn] + behind:
                 continue
             if turn and is_output and outputs[turn] == outputs[turn - 1]:
                 continue
@@ -241,7 +242,7 @@ class Body:
     """
 
     def __init__(
-        self, program: Program, assembler: Assembler, top: int, masks: Sequence[int],
+        self, program: Program, assembler: Assembler, top: int, masks: Sequence[int], behind: float,
         joins: Callable[[Output, list[int], int], None],
     ) -> None:  # fmt: skip
         self.program, self.assembler = program, assembler
@@ -253,7 +254,7 @@ class Body:
             mine.update(map(id, parts[-1]))
         single = parts[0]
         #: The steps of one vector of elements, and of those computed together.
-        self._steps = single, [x for part in parts for x in part] if program.bytes == 64 else in_turns(parts)
+        self._steps = single, in_turns(parts, behind)
         self.frame = 0
         #: The stack slots of vectors, and the registers or slots of numbers.
         self._slots: dict[Vector, Memory] = {}
