@@ -38,7 +38,8 @@ SUFFIX = ".kernels"
 #: as long.
 FLAGS = (
     *("-std=c11", "-O2", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
-    *("-fPIC", "-pthread", "-fvisibility=hidden", "-Wall", f"-I{FOLDER}"),
+    # A short loop across two cache lines takes up to 1.7 times as long (an AMD EPYC, Zen 3).
+    *("-fPIC", "-pthread", "-fvisibility=hidden", "-Wall", "-falign-loops=32", f"-I{FOLDER}"),
     # Vectors wider than the processor's are passed to inlined functions only, so that their ABI does not matter. Clang
     # does not vectorize some loops.
     *("-fno-asynchronous-unwind-tables", "-Wno-psabi", "-Wno-pass-failed"),
