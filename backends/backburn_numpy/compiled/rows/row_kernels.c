@@ -44,6 +44,41 @@ INLINE Lanes powers_of_some(float *out, const float *x, float top, int64_t count
     return count < LANES ? load_some(some, count, 0.0f) : load_lanes(some);
 }
 
+/* The vectors that are computed together: while the processor waits for one, it computes the others. */
+enum { SEVERAL = 4 };
+#define EACH UNROLL for (int k = 0; k < SEVERAL; k++)
+#define SPLAT(number) ((Lanes){0} + (number))
+
+/* exp of several vectors, by the steps of exp_of and so with its bits. */
+INLINE void exp_of_several(Lanes *x) {
+    typedef VECTOR(uint32_t, LANES) Bits;
+    const float shift = 12582912.0f, terms[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
+                                                5.0000001201e-1f};
+    Lanes shifted[SEVERAL], n[SEVERAL], r[SEVERAL], p[SEVERAL];
+    Ints whole[SEVERAL], half[SEVERAL];
+    EACH x[k] = smaller_lanes(SPLAT(89.0f), x[k]);
+    EACH x[k] = larger_lanes(SPLAT(-104.0f), x[k]);
+    EACH shifted[k] = x[k] * 1.44269504088896341f + shift;
+    EACH n[k] = shifted[k] - shift;
+    EACH r[k] = x[k] - n[k] * 0.693359375f;
+    EACH r[k] = r[k] + n[k] * 2.12194440e-4f;
+    EACH p[k] = SPLAT(1.9875691500e-4f);
+    UNROLL for (int t = 0; t < 5; t++) EACH p[k] = p[k] * r[k] + terms[t];
+    EACH whole[k] = (Ints)((Bits)shifted[k] - (Bits)SPLAT(shift));
+    EACH half[k] = whole[k] >> 1;
+    EACH p[k] = p[k] * r[k];
+    EACH p[k] = p[k] * r[k] + r[k];
+    EACH x[k] = (p[k] + 1.0f) * (Lanes)(((Bits)half[k] + 127u) << 23);
+    EACH x[k] = x[k] * (Lanes)(((Bits)whole[k] - (Bits)half[k] + 127u) << 23);
+}
+
+/* x with 0 in a lane, if there is one of that number. */
+INLINE Lanes without_lane(Lanes x, int64_t lane) {
+    Ints kept;
+    UNROLL for (int k = 0; k < LANES; k++) kept[k] = k == lane ? 0 : -1;
+    return (Lanes)((Ints)x & kept);
+}
+
 /* Fills out, unless it is null, with exp(x - top) and returns the sum, except of the element at `without`. The vectors
  * of a stretch are added to two sums alternately, and a partial one to the second. */
 INLINE float powers(float *out, const float *x, float top, int64_t width, int64_t without) {
@@ -51,6 +86,16 @@ INLINE float powers(float *out, const float *x, float top, int64_t width, int64_
     STRETCHES {
         Lanes now = {0}, next = {0};
         int64_t i = start;
+        for (; stop - i >= SEVERAL * LANES; i += SEVERAL * LANES) {
+            Lanes some[SEVERAL];
+            EACH some[k] = load_lanes(x + i + k * LANES) - top;
+            exp_of_several(some);
+            if (out) EACH store_lanes(out + i + k * LANES, some[k]);
+            if (without >= i && without < i + SEVERAL * LANES)
+                EACH some[k] = without_lane(some[k], without - i - k * LANES);
+            now = (now + some[0]) + some[2];
+            next = (next + some[1]) + some[3];
+        }
         for (; stop - i >= LANES; i += LANES) {
             const Lanes sum = now + powers_of_some(out ? out + i : out, x + i, top, LANES, without - i);
             now = next;
