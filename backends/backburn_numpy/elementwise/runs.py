@@ -69,11 +69,8 @@ def run_on_runs(name: str, *operands: Any) -> Array | None:
         return None
     threads = available() if out.size >= tuning.MIN_ELEMENTS_FOR_NATIVE_THREADS else 1
     sizes = dtype.itemsize, tuning.MIN_ELEMENTS_OF_RUN, tuning.ELEMENTS_PER_TASK
-    return (
-        out
-        if run(*kernels, code is not None, *sizes, threads, len(fields), *fields, *compiled.MISSING[len(fields)])
-        else None
-    )
+    missing = compiled.MISSING[len(fields)]
+    return out if run(*kernels, code is not None, *sizes, threads, len(fields), *fields, *missing) else None
 
 
 def number_of(x: Any, dtype: np.dtype[Any]) -> Array | None:
