@@ -29,6 +29,7 @@ from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise import fused
 from backburn_numpy.machine_code import functions, loops, memory, vectors
 from backburn_numpy.machine_code.encoding import Assembler, Memory
+from backburn_numpy.machine_code.kernels import function_code
 from backburn_numpy.machine_code.loops import Loop, assemble
 from backburn_numpy.programs import norm_loops, tile_loops, tiles
 from backburn_numpy.runtime import threads
@@ -560,6 +561,18 @@ def test_kernels_compute_if_executable_memory_is_refused(monkeypatch: pytest.Mon
     assert "kernels" in str(captured.plan())
     words = "none, kernels are called one by one: the system refuses executable memory: Permission denied"
     assert BASE.libraries["machine code"] == words
+
+
+@needs_code
+def test_single_functions_have_code_unless_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = function_code.__wrapped__
+    assert known("exp", 8, 1, "x86-64-v3") is not None
+    assert known("tanh_slope", 4, 3, "x86-64-v3") is not None
+    assert known("gelu", 8, 1, "x86-64-v3") is None  # its kernel is of float32 only
+    assert known("add", 4, 2, "x86-64-v3") is None
+    assert known("exp", 4, 1, "x86-64-v4") is None
+    monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")
+    assert known("exp", 8, 1, "x86-64-v3") is None
 
 
 @needs_code
