@@ -81,7 +81,7 @@ INLINE Lanes without_lane(Lanes x, int64_t lane) {
 
 /* Fills out, unless it is null, with exp(x - top) and returns the sum, except of the element at `without`. The vectors
  * of a stretch are added to two sums alternately, and a partial one to the second. */
-INLINE float powers(float *out, const float *x, float top, int64_t width, int64_t without) {
+SHARED float powers(float *out, const float *x, float top, int64_t width, int64_t without) {
     double total = 0.0;
     STRETCHES {
         Lanes now = {0}, next = {0};
