@@ -505,6 +505,8 @@ class Side:
             [sys.executable, "-m", module, "--work", name], env=variables, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1],
         )  # fmt: skip
+        if hasattr(os, "sched_setaffinity"):  # JAX uses more processors than its flags allow
+            os.sched_setaffinity(self.process.pid, sorted(os.sched_getaffinity(0))[:threads])
 
     def ask(self, *request: Any) -> Any:
         """The answer to a request."""
