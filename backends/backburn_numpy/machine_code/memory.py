@@ -105,6 +105,8 @@ if hasattr(os, "register_at_fork"):  # a child lacks the threads that may have h
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _codes: WeakValueDictionary[bytes, Code] = WeakValueDictionary()
 _refused: list[str] = []
+#: Code that only returns, by which :func:`missing` sees whether memory can be made executable; made once.
+_probe: list[Code | None] = []
 
 
 def executable(content: bytes) -> Code | None:
@@ -130,7 +132,9 @@ def missing() -> str:
         return "it is for x86-64 on Linux, macOS and Windows"
     if compiled.level() not in VECTORS:
         return f"it is for kernels of {' or '.join(VECTORS)}"
-    return _refused[0] if _refused or not executable(b"\xc3") else ""
+    if not _refused:
+        _probe[:] = [executable(b"\xc3")]
+    return _refused[0] if _refused else ""
 
 
 def describe() -> str:
