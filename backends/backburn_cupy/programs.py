@@ -25,10 +25,10 @@ class CudaPass:
 
     generator = "CUDA"
 
-    def __init__(self, k: Any, plan: Plan) -> None:
-        """Raises one of ``UNTRACEABLE`` for a plan that has no kernel."""
+    def __init__(self, k: Any, plan: Plan, twin: CudaPass | None) -> None:
+        """``twin`` is the pass of an equal plan. Raises one of ``UNTRACEABLE`` for a plan that has no kernel."""
         self._k = k
-        self.kernel = PassKernel(plan)
+        self.kernel: PassKernel = PassKernel(plan) if twin is None else twin.kernel
         #: The calls that it joins, and the one to which errors are attributed.
         self.made: Sequence[Call] = [step.call for step in plan.steps]
         self.failed = self.made[-1]
@@ -49,9 +49,9 @@ class CudaPass:
 def compile_program(k: Any, program: Program) -> CompiledProgram:
     """A program of calls of ``k`` with passes, if calls are to be joined and ``k`` runs kernels."""
 
-    def compile_plan(plan: Plan) -> CudaPass | None:
+    def compile_plan(plan: Plan, twin: CudaPass | None) -> CudaPass | None:
         try:
-            return CudaPass(k, plan)
+            return CudaPass(k, plan, twin)
         except UNTRACEABLE:
             return None
 

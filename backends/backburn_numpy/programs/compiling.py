@@ -21,7 +21,8 @@ from backburn.programs.passes.stacks import split_stacks
 from backburn_numpy import compiled, tuning
 from backburn_numpy.programs import epilogues, state_updates
 from backburn_numpy.programs.program_compiler import ProgramCompiler
-from backburn_numpy.programs.tiles import compile_plan, knows
+from backburn_numpy.programs.tile_code import knows
+from backburn_numpy.programs.tiles import compile_plan
 
 
 def _split(program: Program, k: Any) -> list[Call]:

@@ -16,7 +16,7 @@ from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.fused import _Program
 from backburn_numpy.programs import verifier
 from backburn_numpy.programs.layout import COPY, FLOATS, Kind, Layout, Memory, Shape, bytes_of
-from backburn_numpy.programs.tiles import TilePass
+from backburn_numpy.programs.tile_code import TileCode
 from backburn_numpy.programs.verifier import Finished, Value
 from backburn_numpy.runtime.memory import append_empty, contiguous
 from backburn_numpy.runtime.threads import available
@@ -132,11 +132,11 @@ class NativeProgram:
             self.arena,
             [
                 *self.constants,
-                *(x for one in self._kept if isinstance(one, _Program | TilePass) for x in one.constants),
+                *(x for one in self._kept if isinstance(one, _Program | TileCode) for x in one.constants),
             ],
             [(number, cell) for (number, _), cell in layout.cells.items()],
             {one.at_fixed: one for one in self._kept if isinstance(one, _Program)},
-            {one.at_fixed: one.finished for one in self._kept if isinstance(one, TilePass)},
+            {one.at_fixed: one.finished for one in self._kept if isinstance(one, TileCode)},
         )
 
     @property

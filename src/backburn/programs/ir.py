@@ -45,7 +45,8 @@ class Call:
     writes: frozenset[Variable] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reads = frozenset(variables_in([*self.operands, *self.attributes.values()]))
+        given = variables_in(self.operands)
+        self.reads = frozenset([*given, *variables_in(self.attributes.values())] if self.attributes else given)
         self.writes = frozenset(variables_in((self.results,)))
 
 
@@ -187,9 +188,8 @@ def ordered(
             if call is None or id(call) in made:
                 left.pop()
                 continue
-            before = [makers.get(x) for x in sorted(call.reads, key=lambda x: -x.index)]
-            if missing := [maker for maker in before if maker is not None and id(maker) not in made]:
-                left += missing
+            if missing := [x for x in call.reads if x in makers and id(makers[x]) not in made]:
+                left += [makers[x] for x in sorted(missing, key=lambda x: -x.index)]
                 continue
             left.pop()
             made.add(id(call))

@@ -17,7 +17,7 @@ from backburn.nn import functional
 from backburn_numpy import tuning
 from backburn_numpy.elementwise import fused
 from backburn_numpy.machine_code import functions, loops, memory
-from backburn_numpy.programs import tiles
+from backburn_numpy.programs import tile_code
 
 pytestmark = needs_kernels
 
@@ -147,10 +147,10 @@ def test_updates_of_the_state_are_not_passes() -> None:
 
 #: Faults: the method, the source text that is replaced, and its replacement.
 FAULTS: dict[str, tuple[Any, str, str, str]] = {
-    "results of calls are not rounded": (tiles.TilePass, "_note", "not in EXACT", "in ()"),
+    "results of calls are not rounded": (tile_code.TileCode, "_note", "not in EXACT", "in ()"),
     "ties are rounded up": (functions, "round_to_bfloat16", "0x7FFF", "0x8000"),
-    "numbers are not rounded": (tiles.TilePass, "_operand", "if self._rounding and", "if False and"),
-    "rows have the size of float32": (tiles.TilePass, "_row", "2 if x in self._halves else 1", "1"),
+    "numbers are not rounded": (tile_code.TileCode, "_operand", "if self._rounding and", "if False and"),
+    "rows have the size of float32": (tile_code.TileCode, "_row", "2 if x in self._halves else 1", "1"),
 }
 
 

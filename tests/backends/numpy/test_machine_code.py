@@ -31,7 +31,7 @@ from backburn_numpy.machine_code import functions, loops, memory, vectors
 from backburn_numpy.machine_code.encoding import Assembler, Memory
 from backburn_numpy.machine_code.kernels import function_code
 from backburn_numpy.machine_code.loops import Loop, assemble
-from backburn_numpy.programs import norm_loops, tile_loops, tiles
+from backburn_numpy.programs import norm_loops, tile_code, tile_loops
 from backburn_numpy.runtime import threads
 
 pytestmark = needs_kernels
@@ -426,7 +426,7 @@ FAULTS_OF_NORMS: dict[str, tuple[Any, str, str, str]] = {
     "a mean is a sum": (loops._Assembly, "_end_sum", "1.0 / self._loop.width", "1.0"),
     "moments of the previous row": (loops._Assembly, "_advance", "MOMENTS * loop.size", "loop.size"),
     "one number for all moments": (loops._Assembly, "_numbers", "which * self._loop.size", "0"),
-    "moments overlap other values": (tiles.TilePass, "_lower", "loops.MOMENTS * arrays[Extent.ROW]", "0"),
+    "moments overlap other values": (tile_code.TileCode, "_lower", "loops.MOMENTS * arrays[Extent.ROW]", "0"),
     "two norms are one": (norm_loops, "split_norms", "key = x, options[of]", "key = x, (0.0, False)"),
     "products of columns are sums": (vectors.Body, "_add_to_columns", "len(registers) == 1", "True"),
 }  # fmt: skip
@@ -462,12 +462,12 @@ FAULTS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "sums of columns are kept": (loops._Assembly, "_clear", '"xor", 0', '"sub", 2', ()),
     "the last columns are left out": (loops._Assembly, "_add_columns", "rest = loop.width % lanes", "rest = 0", ()),
     "sums of columns are of other rows": (loops._Assembly, "code", "ROWS_OF_COLUMNS - 1", "0", ()),
-    "sums of portions overlap": (tiles.TilePass, "_lower", "SUMS if is_sums", "0 if is_sums", ()),
+    "sums of portions overlap": (tile_code.TileCode, "_lower", "SUMS if is_sums", "0 if is_sums", ()),
     "sums are kept": (loops._Assembly, "_start", "in self._sums[array]", "in ()", ()),
     "a sum is read before it is known": (tile_loops.Pass, "_assign", "else at + 2", "else at", ()),
-    "a value overlaps another": (tiles.TilePass, "_lower", "last[x] == i and", "last[x] <= i + 1 and", ()),
+    "a value overlaps another": (tile_code.TileCode, "_lower", "last[x] == i and", "last[x] <= i + 1 and", ()),
     "all values at one address": (
-        *(tiles.TilePass, "_lower", "Place(-1, free[extent].pop(), self", "Place(-1, 0, self"),
+        *(tile_code.TileCode, "_lower", "Place(-1, free[extent].pop(), self", "Place(-1, 0, self"),
         (),
     ),
 }  # fmt: skip

@@ -18,7 +18,7 @@ import backburn as bb
 from backburn.programs.fusion import partition
 from backburn.programs.fusion.plan import MAX_TERMS, Extent, Repeat, extent_in
 from backburn_numpy import tuning
-from backburn_numpy.programs import tiles, verifier
+from backburn_numpy.programs import tile_code, verifier
 from backburn_numpy.runtime import threads
 
 pytestmark = needs_kernels
@@ -175,11 +175,11 @@ def test_16_bit_floats_are_rounded_as_by_single_calls(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("owner", "name", "old", "new"),
     [
-        (tiles.TilePass, "_lower", "numbers += [self._block,", "numbers += [self._plan.space.rows,"),
-        (tiles.TilePass, "__init__", "self._block = plan.block or", "self._block = plan.block * 2 or"),
-        (tiles.TilePass, "_lower", "self._bytes_of_row(x) if repeat", "self.dtype.itemsize if repeat"),
-        (tiles, "row_terms", "else repeat.terms", "else repeat.terms[:1]"),
-        (tiles.TilePass, "_lower", "self._repeats.get(x))", "None)"),
+        (tile_code.TileCode, "_lower", "numbers += [self._block,", "numbers += [self._plan.space.rows,"),
+        (tile_code.TileCode, "__init__", "self._block = plan.block or", "self._block = plan.block * 2 or"),
+        (tile_code.TileCode, "_lower", "self._bytes_of_row(x) if repeat", "self.dtype.itemsize if repeat"),
+        (tile_code, "row_terms", "else repeat.terms", "else repeat.terms[:1]"),
+        (tile_code.TileCode, "_lower", "self._repeats.get(x))", "None)"),
         (partition, "_with_totals", "for i in axes", "for i in axes[-depth:]"),
         (partition.Partition, "_operand", "return Operand(x, extent, repeat)", "return Operand(x, extent)"),
     ],
@@ -205,7 +205,7 @@ def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 )
 def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
     monkeypatch.setattr(verifier, "VERIFIES", True)
-    plant(monkeypatch, tiles.TilePass, name, old, new)
+    plant(monkeypatch, tile_code.TileCode, name, old, new)
     assert "was planned wrong" in first_difference(80)[0]
 
 

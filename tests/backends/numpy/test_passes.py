@@ -25,7 +25,7 @@ from backburn.programs.fusion.plan import PASS, Extent, Operand, Plan, Space, St
 from backburn.programs.ir import Call, Program, ordered
 from backburn_numpy import tuning
 from backburn_numpy.elementwise import fused
-from backburn_numpy.programs import compiling, program_compiler, small_passes, tiles
+from backburn_numpy.programs import compiling, program_compiler, small_passes, tile_code, tiles
 from backburn_numpy.runtime import threads
 
 pytestmark = needs_kernels
@@ -245,9 +245,9 @@ def test_passes_over_arrays_without_rows(monkeypatch: pytest.MonkeyPatch, code: 
 @pytest.mark.parametrize(
     ("owner", "name", "old", "new"),
     [
-        (tiles.TilePass, "__call__", "given_starts + self._before", "given_starts"),
-        (tiles.TilePass, "__call__", "self._rest is not None", "self._rest is None and False"),
-        (tiles, "_of_rest", "width=space.rest", "width=space.rest // 2 + 1"),
+        (tile_code.TileCode, "run", "starts + self._before", "starts"),
+        (tile_code.TileCode, "run", "self._rest is not None", "self._rest is None and False"),
+        (tile_code, "_of_rest", "width=space.rest", "width=space.rest // 2 + 1"),
         (partition, "_with_totals", "space.numbers", "space.rows"),
     ],
     ids=["remainder at the start", "no remainder", "half the remainder", "no total of the remainder"],
@@ -298,9 +298,9 @@ def test_sums_of_columns_do_not_use_the_scratch_of_their_pass(
 
 #: Faults of a pass in a native program: the source text that is replaced, and its replacement.
 SMALL_FAULTS = {
-    "an operand is missing": ("layout.read(x, one.dtype) if x", "layout.read(call.operands[0], one.dtype) if x"),
+    "an operand is missing": ("layout.read(x, code.dtype) if x", "layout.read(call.operands[0], code.dtype) if x"),
     "sums overlap other values": ("layout.hold([room, *targets, *sources])", "pass"),
-    "the scratch is too small": ("layout.scratch((one.room,)", "layout.scratch((one.room // 2,)"),
+    "the scratch is too small": ("layout.scratch((code.room,)", "layout.scratch((code.room // 2,)"),
     "results are exchanged": ("*targets, *sources, *map", "*targets[::-1], *sources, *map"),
     "sums are of other columns": ("prod(v.shape))", "prod(v.shape) // 2 or 1)"),
 }
@@ -341,14 +341,14 @@ def first_difference(count: int = 60) -> str:
 @pytest.mark.parametrize(
     ("owner", "name", "old", "new"),
     [
-        (partition.Partition, "_may_merge", "other not in _reached(before) and", "group is not None or"),
-        (tiles.TilePass, "_lower", "space.rows, width", "space.rows // self._tall * self._tall, width"),
+        (partition.Partition, "_may_merge", "if other in self._reached(", "if other is None in self._reached("),
+        (tile_code.TileCode, "_lower", "space.rows, width", "space.rows // self._tall * self._tall, width"),
         (tiles.TilePass, "__call__", "np.add.reduce(results[i], axis=0)", "results[i][0]"),
-        (tiles.TilePass, "_lower", "last[x] == i and", "last[x] <= i + 1 and"),
-        (tiles.TilePass, "_lower", "np.full(length, trace.constants[x]", "np.full(length, 0.3"),
-        (tiles.TilePass, "_operand", "own is extent or own is Extent.COLUMN", "own is extent"),
-        (tiles.TilePass, "_how", "own is Extent.COLUMN or", ""),
-        (tiles.TilePass, "__call__", "total /= self._plan.space.rows", "pass"),
+        (tile_code.TileCode, "_lower", "last[x] == i and", "last[x] <= i + 1 and"),
+        (tile_code.TileCode, "_lower", "np.full(length, trace.constants[x]", "np.full(length, 0.3"),
+        (tile_code.TileCode, "_operand", "own is extent or own is Extent.COLUMN", "own is extent"),
+        (tile_code.TileCode, "_how", "own is Extent.COLUMN or", ""),
+        (tiles.TilePass, "__call__", "total /= divisor", "pass"),
         (partition, "_with_totals", "call, operands=[rows, *step", "call, operands=[names[result], *step"),
     ],
     ids=[
@@ -643,10 +643,10 @@ def test_a_value_is_kept_if_no_pass_recomputes_it(monkeypatch: pytest.MonkeyPatc
     expected, _ = replayed(outer, inputs, "capture(numpy, join=false)")
     made = tiles.compile_plan
 
-    def none(plan: Plan) -> Any:
-        return None if any(step.call.operation == "tanh" for step in plan.steps) else made(plan)
+    def none(plan: Plan, twin: Any) -> Any:
+        return None if any(step.call.operation == "tanh" for step in plan.steps) else made(plan, twin)
 
-    steps = [partial(fuse_calls, compile=none, knows=tiles.knows) if one.__class__ is partial and
+    steps = [partial(fuse_calls, compile=none, knows=tile_code.knows) if one.__class__ is partial and
              one.func is fuse_calls else one for one in compiling.PASSES]  # fmt: skip
     monkeypatch.setattr(compiling, "PASSES", tuple(steps))
     found, captured = replayed(outer, inputs, "capture(numpy)")
@@ -753,7 +753,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_verifier_refuses_faults(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")  # machine code has other steps
-    plant(monkeypatch, tiles.TilePass, *FAULTS[fault])
+    plant(monkeypatch, tile_code.TileCode, *FAULTS[fault])
 
     def record() -> None:
         for seed, shape, dtype in cases(30):
@@ -812,7 +812,7 @@ def planned(name: str, extents: tuple[Extent, ...], dtype: str) -> tuple[list[An
     found = tiles.compile_plan(plan)
     assert found is not None
     held = {id(v): x for v, x in given}
-    return found(*(held[id(x.value)] for x in plan.inputs)), [np.broadcast_to(last, found._shapes[0][0])]
+    return found(*(held[id(x.value)] for x in plan.inputs)), [np.broadcast_to(last, found.code.shapes[0][0])]
 
 
 @pytest.mark.parametrize("name", sorted((partition.FUSABLE | partition.OF_ROWS) - {"pow"}))
@@ -829,7 +829,7 @@ def test_each_operation_in_a_pass_equals_the_backend_s(name: str) -> None:
         if Extent.FULL not in extents and Extent.COLUMN in extents and Extent.ROW not in extents:
             continue
         for dtype in ("float32", "float64"):
-            if not tiles.knows("tanh" if name == "tanh_slope" else name, getattr(bb, dtype)):
+            if not tile_code.knows("tanh" if name == "tanh_slope" else name, getattr(bb, dtype)):
                 assert (name, dtype) in UNKNOWN
                 continue
             mine, theirs = planned(name, extents, dtype)

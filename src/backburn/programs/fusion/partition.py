@@ -6,7 +6,7 @@ group has to run in between. Views and broadcasts belong to no group: calls of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
 from typing import Any
@@ -28,6 +28,7 @@ from backburn.programs.fusion.plan import (
     Step,
     axes_of,
     extent_in,
+    key_of,
 )
 from backburn.programs.ir import Call, Number, Program, Variable, arguments, ordered, variables_in, varies
 
@@ -159,6 +160,8 @@ class Partition:
         self._after: dict[Variable, set[Group]] = {}
         #: The last group that reads all elements of a variable.
         self._readers: dict[Variable, Group] = {}
+        #: Groups that no call may join, and that depend on no other ones: nothing changes what they depend on.
+        self._closed: set[Group] = set()
         self.reasons: dict[Call, str] = {}
         self._state = {v for v in program.results[0] if isinstance(v, Variable)} if program.results else set()
         least = min(MIN_ELEMENTS, MIN_ELEMENTS_OF_ROWS)
@@ -196,8 +199,7 @@ class Partition:
             else:
                 found |= self._after.get(v, set())
         if len(found) > RECENT:
-            found = {_whole(g) for g in found}
-            found = {g for g in found if any(self._is_recent(x) for x in _reached({g}))}
+            found = {g for g in map(_whole, found) if self._reached({g})}
         if found:
             self._after.update(dict.fromkeys(call.writes, found))
 
@@ -312,8 +314,27 @@ class Partition:
             return False
         if _has_small_blocks(gcd(group.block, other.block), group.space):
             return False
-        before, after = group.outer | group.direct - {other}, other.outer | other.direct - {group}
-        return other not in _reached(before) and group not in _reached(after)
+        if other in self._reached(group.outer | group.direct - {other}, other):
+            return False
+        is_new = group.number == self._count  # nothing depends on it
+        return is_new or group not in self._reached(other.outer | other.direct - {group}, group)
+
+    def _reached(self, groups: Iterable[Group], wanted: Group | None = None) -> set[Group]:
+        """These groups, and those that must run before or with them, without closed ones; or some with ``wanted``."""
+        found, left = set[Group](), [*groups]
+        while left and wanted not in found:
+            group = _whole(left.pop())
+            if group not in found and group not in self._closed:
+                found.add(group)
+                left += group.direct
+                left += group.outer
+        if len(found) > RECENT:
+            # Mostly in the order of dependencies; what is not is closed by a later search.
+            for group in sorted(found, key=lambda g: g.number):
+                if not self._is_recent(group) and all(_whole(g) in self._closed for g in group.direct | group.outer):
+                    self._closed.add(group)
+                    found.remove(group)
+        return found
 
     def _merged(self, group: Group, other: Group) -> Group:
         """``group`` with the calls of another one."""
@@ -533,18 +554,6 @@ def _whole(group: Group) -> Group:
     return group
 
 
-def _reached(groups: Iterable[Group]) -> set[Group]:
-    """These groups, and those that must run before or with them."""
-    found, left = set[Group](), [*groups]
-    while left:
-        group = _whole(left.pop())
-        if group not in found:
-            found.add(group)
-            left += group.direct
-            left += group.outer
-    return found
-
-
 def fuse_calls(
     program: Program, k: Any, compile: Compile | None = None, knows: Knows = lambda name, dtype: True
 ) -> list[Call]:
@@ -591,6 +600,8 @@ class _Replacement:
         self._users, self._returned = program.users(), {*program.returned}
         #: By the identity of a call, the variables that its pass recomputes.
         self._again: dict[int, set[Variable]] = {}
+        #: The compiled functions by the keys of their plans.
+        self._twins: dict[Hashable, Any] = {}
         #: The calls that convert masks to floats, by mask and dtype.
         self._floats: dict[tuple[Any, DType], Call] = {}
 
@@ -665,22 +676,20 @@ class _Replacement:
             return self._stay(group, "it is alone: no call that reads or computes its elements joins it")
         is_short = len(steps) <= MAX_CALLS and not group.has_masks and group.space.dtype.bits >= 32
         if is_short and all(step.extent is Extent.FULL and step.is_elementwise for step in steps):
-            call = fused_call(steps, outputs, self._k)
+            plan = Plan(group.space, steps, outputs)
+            call = self._as_pass(group, plan) or fused_call(steps, outputs, self._k)
             if call is not None:
-                plan = Plan(group.space, steps, outputs)
-                call = self._as_pass(group, plan) or call
                 self.plans[call] = plan
                 return [call, *apart]
         if self._compile is None:
             return self._stay(group, "no array has the shape of the results")
         masks = self._as_floats(group, own) if group.has_masks else []
         plan = Plan(group.space, *_with_totals(group.space, steps, outputs, self._program, self._k))
-        function: Any = self._compile(plan)
-        if function is None:
+        pass_call = self._compiled(plan)
+        if pass_call is None:
             return self._stay(group, "the backend has no kernels for the pass")
-        call = Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
-        self.plans[call] = plan
-        return [*masks, call, *plan.totals, *apart]
+        self.plans[pass_call] = plan
+        return [*masks, pass_call, *plan.totals, *apart]
 
     def _as_floats(self, group: Group, own: set[Variable]) -> list[Call]:
         """Let the steps of a group read masks as floats; returns the calls that convert masks that are variables."""
@@ -706,11 +715,22 @@ class _Replacement:
 
     def _as_pass(self, group: Group, plan: Plan) -> Call | None:
         """A formula as a pass, if the backend compiles it and it is not an update, which is computed in place."""
-        if self._compile is None or group.is_update or plan.space.size < MIN_ELEMENTS_OF_ROWS:
+        if group.is_update or plan.space.size < MIN_ELEMENTS_OF_ROWS:
             return None
-        function: Any = self._compile(plan)
+        return self._compiled(plan)
+
+    def _compiled(self, plan: Plan) -> Call | None:
+        """A plan as a pass, with the code of an equal plan if there is one; None if the backend does not compile it."""
+        if self._compile is None:
+            return None
+        try:
+            key = key_of(plan)
+        except TypeError:  # an option that cannot be hashed
+            key = plan.outputs[0]
+        function: Any = self._compile(plan, self._twins.get(key))
         if function is None:
             return None
+        self._twins.setdefault(key, function)
         return Call(PASS, function, [x.value for x in plan.inputs], {}, [*plan.outputs])
 
     def _stay(self, group: Group, reason: str) -> list[Call] | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any, NamedTuple
 
@@ -103,6 +104,7 @@ class Repeat(NamedTuple):
 MAX_TERMS = 2
 
 
+@lru_cache(1 << 12)
 def extent_in(shape: Shape, whole: Shape, depth: int = 1) -> tuple[Extent, Repeat | None] | None:
     """How an operand of one shape varies in an array of another whose last ``depth`` axes are a row.
 
@@ -153,6 +155,13 @@ class Step:
     operands: list[Any]
     #: Where the call was in the program.
     place: int = 0
+    #: The variables that it computes, and their extents.
+    made: dict[Variable, Extent] = field(init=False)
+
+    def __post_init__(self) -> None:
+        kinds = ALONG_ROWS.get(self.call.operation, "").partition(">")[2]
+        extents = [EXTENTS[kind] for kind in kinds] or [self.extent]
+        self.made = {v: x for v, x in zip(listed(self.call.results), extents, strict=True) if v is not None}
 
     @property
     def is_reduction(self) -> bool:
@@ -175,13 +184,6 @@ class Step:
     def block(self) -> int:
         """The rows of the blocks of its repeated operands, of which all blocks consist; 0 if it has none."""
         return gcd(*(x.repeat.block for x in self.operands if isinstance(x, Operand) and x.repeat))
-
-    @property
-    def made(self) -> dict[Variable, Extent]:
-        """The variables that it computes, and their extents."""
-        kinds = ALONG_ROWS.get(self.call.operation, "").partition(">")[2]
-        extents = [EXTENTS[kind] for kind in kinds] or [self.extent]
-        return {v: x for v, x in zip(listed(self.call.results), extents, strict=True) if v is not None}
 
     @property
     def results(self) -> list[Variable]:
@@ -249,9 +251,46 @@ class Plan:
         return count[extent] * space.dtype.itemsize
 
 
-#: Compiles a plan to a function from its inputs to its outputs, or returns None. The function's attribute ``made`` has
-#: the calls; if it raises an error, ``failed`` may be the call that did.
-Compile = Callable[[Plan], Callable[..., list[Any]] | None]
+def key_of(plan: Plan) -> Hashable:
+    """What a plan has in common with those that compute the same from other arrays.
+
+    Raises ``TypeError`` if it has an option that cannot be hashed.
+    """
+    places: dict[int, int] = {}
+    found: list[Hashable] = [plan.space]
+    for x in plan.inputs:
+        places.setdefault(id(x.value), len(places))
+        found.append((places[id(x.value)], _kind(x.value)))
+    for step in plan.steps:
+        found += (step.call.operation, step.extent)
+        for x in (*step.operands, *step.call.operands[len(step.operands) :], *step.call.attributes.items()):
+            found.append((places[id(x.value)], *x[1:]) if isinstance(x, Operand) else _fixed(x))
+        for v in step.made:
+            places[id(v)] = len(places)
+            found.append((v.shape, v.dtype))
+    key = (*found, *(places[id(v)] for v in plan.outputs))
+    hash(key)
+    return key
+
+
+def _kind(x: Any) -> Hashable:
+    """What code may depend on of an input: of a constant also how its elements lie."""
+    if x.__class__ is Variable:
+        return x.shape, x.dtype
+    return x.__class__, tuple(x.shape), x.dtype, tuple(x.strides) if hasattr(x, "strides") else id(x)
+
+
+def _fixed(x: Any) -> Hashable:
+    """An option or a number; -0.0 is not 0.0, nor 1 True."""
+    if x.__class__ is tuple:
+        return tuple(map(_fixed, x))
+    return x.__class__, repr(x) if isinstance(x, float) else x
+
+
+#: Compiles a plan to a function from its inputs to its outputs, or returns None; given the function of a plan with an
+#: equal key, it shares the code. The function's attribute ``made`` has the calls; if it raises an error, ``failed`` may
+#: be the call that did.
+Compile = Callable[[Plan, Any], Callable[..., list[Any]] | None]
 #: Whether plans of a dtype may have an operation. Plans of 16-bit floats have only element-wise calls; the backend
 #: rounds after each call, as separate calls do.
 Knows = Callable[[str, DType], bool]
