@@ -1,6 +1,6 @@
 """Generated code for single functions, which unrecorded calls on large arrays use instead of compiled kernels.
 
-A C compiler computes one vector of elements after the other, generated code four together: the same bits in 0.5 to 0.8
+A C compiler computes one vector of elements after the other, generated code four together: the same bits in 0.5 to 0.9
 of the time.
 """
 
@@ -25,12 +25,13 @@ def function_code(name: str, size: int, operands: int, level: str | None) -> Cod
     """The code of a function of arrays of elements of ``size`` bytes, with the kernels of that instruction set.
 
     It is called as ``(arrays, elements)``, the result's array first. None where a kernel is as fast, or there is no
-    machine code; with vectors of 64 bytes this has not been measured.
+    machine code.
     """
-    if name not in LONG or VECTORS.get(level or "") != 32 or missing():
+    vector = VECTORS.get(level or "")
+    if name not in LONG or vector is None or missing():
         return None
     arrays, values = ("full",) * (operands + 1), tuple(("array", i + 1) for i in range(operands))
     try:
-        return compiled_loop(Loop(32, size, 1, arrays, ((name, values),), (("store", (("made", 0),), 0),)))
+        return compiled_loop(Loop(vector, size, 1, arrays, ((name, values),), (("store", (("made", 0),), 0),)))
     except Unsupported:
         return None

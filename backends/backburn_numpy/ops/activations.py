@@ -113,9 +113,12 @@ NUMPY_FUNCTIONS: dict[str, Callable[..., Array]] = {
 def _function(name: str) -> Callable[..., Array]:
     """The operation of that name, which has a kernel of the same name."""
     function, without_kernels = NUMPY_FUNCTIONS.get(name), compiled.level() is None
+    count = len(OPERATIONS[name].operands)
 
     def operation(k: Any, x: Array, y: Array = None, z: Array = None, /) -> Array:
         operands = (x,) if y is None else (x, y) if z is None else (x, y, z)
+        if len(operands) != count:  # a kernel would read arrays that are not there
+            raise TypeError(f"{name} takes {count} operands, not {len(operands)}")
         least = tuning.MIN_ELEMENTS_FOR_BODY if without_kernels else tuning.MIN_ELEMENTS_FOR_KERNEL.get(name, 1)
         if function is not None and x.size < least and x.itemsize > 2:
             return function(*operands)

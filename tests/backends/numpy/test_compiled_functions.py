@@ -13,6 +13,7 @@ from backburn.base.dtypes import as_dtype, float32, float64
 from backburn.base.errors import ArgumentError, NumericalInstabilityError, OutOfRangeError, SingularMatrixError
 from backburn.ops.bodies.quantized import scale_shape
 from backburn.ops.quantized_products import depth
+from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise import blocks, fused, half_precision, ufuncs
 from backburn_numpy.ops import (
@@ -807,3 +808,11 @@ def test_the_slope_of_broadcast_values(dtype: str, shape: tuple[int, ...]) -> No
     expected = grad.astype(np.float64) / np.cosh(repeated.astype(np.float64)) ** 2
     kind = np.finfo(dtype)
     np.testing.assert_allclose(out, expected, rtol=8 * float(kind.eps), atol=2 * float(kind.tiny))
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "relu_backward", "silu_backward", "tanh_slope"])
+def test_operations_refuse_another_number_of_operands(name: str) -> None:
+    count, x = len(OPERATIONS[name].operands), np.ones(70_001, np.float32)
+    for given in ([x] * (count - 1), [x] * (count + 1)):
+        with pytest.raises(TypeError, match=r"operands|argument"):
+            getattr(BASE, name)(*given)

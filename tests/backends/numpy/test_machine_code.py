@@ -24,12 +24,13 @@ from tests.helpers.planting import plant
 import backburn as bb
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.nn import functional
+from backburn.ops.table import OPERATIONS
 from backburn.programs.fusion import partition
 from backburn_numpy import compiled, tuning
-from backburn_numpy.elementwise import fused
+from backburn_numpy.elementwise import fused, runs
 from backburn_numpy.machine_code import functions, loops, memory, vectors
 from backburn_numpy.machine_code.encoding import Assembler, Memory
-from backburn_numpy.machine_code.kernels import function_code
+from backburn_numpy.machine_code.kernels import LONG, function_code
 from backburn_numpy.machine_code.loops import Loop, assemble
 from backburn_numpy.programs import norm_loops, tile_code, tile_loops
 from backburn_numpy.runtime import threads
@@ -566,11 +567,12 @@ def test_kernels_compute_if_executable_memory_is_refused(monkeypatch: pytest.Mon
 @needs_code
 def test_single_functions_have_code_unless_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     known = function_code.__wrapped__
-    assert known("exp", 8, 1, "x86-64-v3") is not None
-    assert known("tanh_slope", 4, 3, "x86-64-v3") is not None
-    assert known("gelu", 8, 1, "x86-64-v3") is None  # its kernel is of float32 only
-    assert known("add", 4, 2, "x86-64-v3") is None
-    assert known("exp", 4, 1, "x86-64-v4") is None
+    for level in ("x86-64-v3", "x86-64-v4"):
+        assert known("exp", 8, 1, level) is not None
+        assert known("tanh_slope", 4, 3, level) is not None
+        assert known("gelu", 8, 1, level) is None  # its kernel is of float32 only
+        assert known("add", 4, 2, level) is None
+    assert known("exp", 4, 1, "x86-64") is None
     monkeypatch.setenv("BACKBURN_MACHINE_CODE", "0")
     assert known("exp", 8, 1, "x86-64-v3") is None
 
@@ -660,3 +662,23 @@ def test_large_formulas_are_machine_code_and_updates_are_formulas(monkeypatch: p
 def test_equal_loops_share_machine_code() -> None:
     loop = Loop(32, 4, 33, ("full", "full"), (("negative", (("array", 1),)),), (("store", (("made", 0),), 0),))
     assert memory.executable(assemble(loop)) is memory.executable(assemble(loop))
+
+
+@needs_code
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_unrecorded_functions_have_the_bits_of_kernels(monkeypatch: pytest.MonkeyPatch, vector: int, name: str) -> None:
+    rng, tried = np.random.default_rng(8), 0
+    operation = {"arctan": "atan", "arctan2": "atan2"}.get(name, name.replace("gelu_tanh", "gelu"))
+    count = len(OPERATIONS[operation].operands)
+    steps = (slice(None), slice(1, None, 2), slice(None, None, -1))
+    for dtype, shape, step in product((np.float32, np.float64), ((70_001,), (41, 1_003), (70, 513)), steps):
+        given = [samples(rng, math.prod(shape), dtype).reshape(shape)[step] for _ in range(count)]
+        found = runs.run_on_runs(name, *given)
+        with monkeypatch.context() as kernels:
+            kernels.setattr(runs, "function_code", lambda *_: None)
+            expected = runs.run_on_runs(name, *given)
+        assert (found is None) is (expected is None)
+        if found is not None:
+            assert same(found, expected), (dtype, shape, step)
+            tried += function_code(name, found.itemsize, count, compiled.level()) is not None
+    assert tried >= 7
