@@ -180,6 +180,12 @@ class Assembler:
         self.code += bytes((0x48 | (reg & 8) >> 1 | x << 1 | b, opcode))
         self._operand(reg, rm, None)
 
+    def prefetch(self, place: Memory, is_written: bool) -> None:
+        """Load a line of memory into the cache, to be read, or to be written."""
+        x, b = _high(place)
+        self.code += bytes((0x48 | x << 1 | b, 0x0F, 0x0D if is_written else 0x18))
+        self._operand(1, place, None)
+
     def with_number(self, digit: int, rm: Source, number: int) -> None:
         """``rm`` and a number of 32 bits: 0 adds it, 4 is bitwise and, 5 subtracts it, 7 compares them."""
         x, b = _high(rm)

@@ -48,6 +48,8 @@ OF_ROWS = (*SUMS, "max", "min")
 MOMENTS = 4
 #: The rows whose columns are summed in their own type, as in ``tile_interpreter.c``.
 ROWS_OF_COLUMNS = 4
+#: The bytes that processors load into the cache at once.
+LINE = 64
 #: The most arrays of a loop, as in ``tile_interpreter.c``.
 MOST_ARRAYS = 32
 #: The most bytes by which the stack grows at once: a page, less what alignment takes. Windows adds a page to a stack
@@ -63,7 +65,8 @@ class Loop(NamedTuple):
     (``some``, of whole vectors). A kernel has its name and its operands: an array ``("array", number)``, a kernel's
     result ``("made", number)``, or a constant ``("constant", number as a float's hexadecimal digits)``. An output is
     ``store``, ``sum``, ``mean``, ``max``, ``min`` or ``columns``, with an operand, or two to be multiplied, and the
-    array; for ``columns`` the array of ``some``, which is followed by that of ``sums``.
+    array; for ``columns`` the array of ``some``, which is followed by that of ``sums``. Elements of the arrays
+    ``fetched`` are loaded into the cache ``ahead`` bytes before their use.
     """
 
     bytes: int
@@ -72,6 +75,8 @@ class Loop(NamedTuple):
     arrays: tuple[str, ...]
     kernels: tuple[tuple[str, tuple[tuple[str, int | str], ...]], ...]
     outputs: tuple[tuple[str, tuple[tuple[str, int | str], ...], int], ...]
+    ahead: int = 0
+    fetched: tuple[int, ...] = ()
 
 
 _known: WeakValueDictionary[Loop, Code] = WeakValueDictionary()
@@ -257,7 +262,7 @@ class _Assembly:
         a.with_number(4, END, -self._turns * loop.bytes)
         a.jump(EQUAL, "vectors")
         a.label("together")
-        self._body.emit(self._place, together=True)
+        self._together()
         a.with_number(0, DONE, self._turns * loop.bytes)
         a.integer(COMPARE, DONE, END)
         a.jump(BELOW, "together")
@@ -287,6 +292,16 @@ class _Assembly:
         self._body.emit(self._place, TAIL if loop.bytes == 64 else 0)
         a.label("end")
 
+    def _together(self) -> None:
+        """Several vectors of elements, and the loads of later ones into the cache."""
+        loop = self._loop
+        self._body.emit(self._place, together=True)
+        stored = {array for kind, _, array in loop.outputs if kind == "store"}
+        for array in loop.fetched:
+            place = self._place(array, 0)
+            for offset in range(loop.ahead, loop.ahead + self._turns * loop.bytes, LINE):
+                self._assembler.prefetch(place._replace(offset=offset), array in stored)
+
     def _mask_of_row(self) -> None:
         """The mask of the last vector of a row, if that is partial."""
         rest = self._loop.width % self._program.lanes
@@ -311,7 +326,7 @@ class _Assembly:
                 a.set_number(END, min(end, BLOCK * loop.size))
             a.label("together")
             self._turn = None
-            self._body.emit(self._place, together=True)
+            self._together()
             a.with_number(0, DONE, self._turns * loop.bytes)
             if in_blocks:
                 a.integer(COMPARE, DONE, END)

@@ -306,7 +306,7 @@ class TileCode:
         trace, size, width = self._trace, self.dtype.itemsize, self._plan.space.width
         needed = [x for x, sums in trace.sums.items() if sums in results and x not in results]
         calls = needed_calls(trace.calls, [*results, *needed], self._arrays)
-        steps = self._loops(calls, results) or [*calls]
+        steps = self._loops(calls, results, {*inputs, *results} - self._halves) or [*calls]
         #: The values with several numbers per row.
         self._moments = {x[1] for x in steps if not isinstance(x, Joined) and x[0] == norm_loops.MOMENTS}
         arrays = {
@@ -406,13 +406,15 @@ class TileCode:
             self.finished = self._finished(steps, inputs, results, known)
             tiles_verifier.verify(self.finished)
 
-    def _loops(self, calls: Sequence[KernelCall], results: list[Value]) -> list[Step] | None:
+    def _loops(self, calls: Sequence[KernelCall], results: list[Value], memory: set[Value]) -> list[Step] | None:
         """The calls, some joined into loops, with norms split if that saves sweeps; None if nothing is joined."""
-        trace, space = self._trace, self._plan.space
+        trace, space, size = self._trace, self._plan.space, self.dtype.itemsize
 
         def looped(calls: Sequence[KernelCall]) -> list[Step] | None:
-            size = self.dtype.itemsize
-            return Pass(calls, results, self._extents, self._arrays, trace.constants, space.width, size).loops()
+            one = Pass(calls, results, self._extents, self._arrays, trace.constants, space.width, size, memory)
+            if space.size * size >= tuning.MIN_BYTES_TO_FETCH:
+                one.ahead = self._tall * space.width * size
+            return one.loops()
 
         found = looped(calls)
         has_norms = any(kernel in norm_loops.SWEEPS for kernel, _, _ in calls)

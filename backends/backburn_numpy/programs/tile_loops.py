@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -74,8 +74,13 @@ class Pass:
     constants: Mapping[Value, float]
     width: int
     size: int
+    #: The inputs and results of the pass, of which loops load the next tile's elements into the cache, and the bytes of
+    #: a tile; 0 if they do not. The last loop that reads or writes a value does so.
+    memory: Set[Value] = frozenset()
+    ahead: int = 0
     #: The stage in which each value is computed: loops are even, kernel calls odd.
     _stages: dict[Value, int] = field(default_factory=dict)
+    _unfetched: set[Value] = field(default_factory=set)
 
     def loops(self) -> list[Step] | None:
         """The calls, some joined into loops; None without machine code, or if nothing is joined."""
@@ -96,6 +101,8 @@ class Pass:
             [call for call in self.calls if stages[call[1]] == stage or call[1] in again.get(stage, ())]
             for stage in range(max(stages.values()) + 1)
         ]
+        if self.ahead and sum(map(bool, groups)) > 1:  # the processor itself loads what a single loop reads
+            self._unfetched.update(self.memory)
         kept = {*self.results}
         found: list[Step] = []
         for stage, group in reversed([*enumerate(groups)]):
@@ -251,8 +258,11 @@ class Pass:
         kinds = {**dict.fromkeys(some, "some"), **{x: "sums" for _, x in columns}}
         kinds |= dict.fromkeys((made for kernel, made, _ in self.calls if kernel == MOMENTS), "moments")
         extents = tuple(kinds.get(x) or self.extents[x].name.lower() for x in places)
+        fetched = [x for x in places if x in self._unfetched and self.extents[x] is Extent.FULL]
+        self._unfetched.difference_update(fetched)
         loop = Loop(
             VECTORS[compiled.level() or ""], self.size, self.width, extents, tuple(kernels),
             tuple((kind, tuple(map(operand, given)), places[x]) for kind, given, x in outputs),
+            self.ahead if fetched else 0, tuple(places[x] for x in fetched),
         )  # fmt: skip
         return Joined(calls, [*reads], writes, arrays, some, compiled_loop(loop))

@@ -59,6 +59,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tuning, "PASS_TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
+    monkeypatch.setattr(tuning, "MIN_BYTES_TO_FETCH", 1)
     fused._program.cache_clear()  # cached formulas call kernels of one library
     before = threads.num_threads()
     yield
@@ -152,12 +153,15 @@ def test_masked_instructions_disassemble_correctly() -> None:
     a.vector("widen", 20, 0, 19)
     a.vector("to_half", 25, 0, 18, immediate=0)
     a.vector("from_half", 18, 0, 25)
+    a.prefetch(Memory(13, 10, 64), is_written=False)
+    a.prefetch(Memory(0, 10, 1 << 14), is_written=True)
     assert disassembled(a.finished()) == [
         "vmovups zmm17 {k1} {z}, zmmword ptr [r8 + r10]", "vmovups zmmword ptr [r8 + r10] {k1}, zmm17",
         "vaddps zmm18 {k1}, zmm3, zmm18", "vfmadd213ps zmm18, zmm19, dword ptr [rcx]{1to16}",
         "vblendmps zmm20 {k3}, zmm21, zmm2", "vcmplt_oqps k2, zmm25, zmm9", "korw k2, k3, k4", "kxorw k5, k5, k5",
         "kortestw k6, k6", "kmovw k1, eax", "vextractf64x4 ymm1, zmm17, 1", "vcvtsd2ss xmm0, xmm0, xmm0",
         "vcvtps2pd zmm20, ymm19", "vcvtps2ph ymm18, zmm25, 0", "vcvtph2ps zmm18, ymm25",
+        "prefetcht0 byte ptr [r13 + r10 + 0x40]", "prefetchw byte ptr [rax + r10 + 0x4000]",
     ]  # fmt: skip
     a = Assembler(32, 4)
     a.vector("masked_load", 9, 15, Memory(8, 10))
@@ -682,3 +686,32 @@ def test_unrecorded_functions_have_the_bits_of_kernels(monkeypatch: pytest.Monke
             assert same(found, expected), (dtype, shape, step)
             tried += function_code(name, found.itemsize, count, compiled.level()) is not None
     assert tried >= 7
+
+
+@needs_code
+def test_loops_fetch_the_next_tile_s_elements_once(monkeypatch: pytest.MonkeyPatch, vector: int) -> None:
+    made: list[Loop] = []
+
+    def noted(loop: Loop) -> memory.Code:
+        made.append(loop)
+        return loops.compiled_loop(loop)
+
+    monkeypatch.setattr(tile_loops, "compiled_loop", noted)
+    x = np.ones((40, 64), np.float32)
+
+    def function(x: Any, y: Any) -> list[Any]:
+        return [bb.softmax(x * 2.0, axis=-1) * y, bb.tanh(y)]
+
+    replayed(function, [x, x + 1.0], "capture(numpy)")
+    assert len(made) == 2
+    assert {loop.ahead for loop in made} <= {0, 1024}
+    count = sum(len(loop.fetched) for loop in made)
+    assert count == 4  # the two matrices and the two results
+    text = [line for loop in made for line in disassembled(assemble(loop).split(b"\xc3")[0] + b"\xc3")]
+    lines = max(64, 4 * vector) // 64
+    assert sum("prefetch" in line for line in text) == count * lines
+    made.clear()
+    monkeypatch.setattr(tuning, "MIN_BYTES_TO_FETCH", x.nbytes + 1)
+    replayed(function, [x, x + 1.0], "capture(numpy)")
+    assert len(made) == 2
+    assert not any(loop.fetched for loop in made)

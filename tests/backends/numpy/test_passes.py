@@ -44,6 +44,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tuning, "PASS_TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
+    monkeypatch.setattr(tuning, "MIN_BYTES_TO_FETCH", 1)
 
     def checked(wanted: Any, makers: Any) -> Any:
         """The calls in order; raises if they form a cycle."""
