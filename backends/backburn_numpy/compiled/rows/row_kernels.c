@@ -314,11 +314,27 @@ KERNEL(moments, float *restrict out, const float *restrict x, float eps, int cen
 STANDARDIZE(float)
 STANDARDIZE(double)
 
-KERNEL(standardize, float *restrict out, const float *restrict x, const float *restrict scale,
-       const float *restrict bias, float eps, int centred, int64_t rows, int64_t width) {
+/* Elements of an array that the L2 cache does not hold. The rows after those that are computed are then loaded into it:
+ * while a row's sums are computed, nothing else would be. */
+enum { MANY = 1 << 20, LINE = 16 };
+
+INLINE void fetch(const float *x, int64_t count) {
+    for (int64_t i = 0; i < count; i += LINE) __builtin_prefetch(x + i, 0, 3);
+}
+
+INLINE void fetch_to_write(const float *x, int64_t count) {
+    for (int64_t i = 0; i < count; i += LINE) __builtin_prefetch(x + i, 1, 3);
+}
+
+INLINE void standardize(float *restrict out, const float *restrict x, const float *restrict scale,
+                        const float *restrict bias, float eps, int centred, int64_t rows, int64_t width, int is_large) {
     Moments of;
     for (int count; rows; rows -= count) {
         count = together(rows, width);
+        if (is_large) {
+            fetch(x + count * width, count * width);
+            fetch_to_write(out, count * width);
+        }
         moments_of(&of, x, count, width, eps, centred);
         for (int r = 0; r < count; r++, x += width, out += width)
             if (width < FEW)
@@ -328,23 +344,28 @@ KERNEL(standardize, float *restrict out, const float *restrict x, const float *r
     }
 }
 
+KERNEL(standardize, float *restrict out, const float *restrict x, const float *restrict scale,
+       const float *restrict bias, float eps, int centred, int64_t rows, int64_t width) {
+    standardize(out, x, scale, bias, eps, centred, rows, width, rows * width >= MANY);
+}
+
 typedef struct {
     float *out;
     const float *x, *scale, *bias;
     float eps;
-    int centred;
+    int centred, is_large;
     int64_t width;
 } Standardize;
 
 static void standardize_rows(const void *context, int64_t first, int64_t last) {
     const Standardize *s = context;
     const int64_t at = first * s->width;
-    backburn_standardize(s->out + at, s->x + at, s->scale, s->bias, s->eps, s->centred, last - first, s->width);
+    standardize(s->out + at, s->x + at, s->scale, s->bias, s->eps, s->centred, last - first, s->width, s->is_large);
 }
 
 KERNEL(parallel_standardize, float *out, const float *x, const float *scale, const float *bias, float eps,
        int centred, int64_t rows, int64_t width, int64_t grain, int threads) {
-    const Standardize all = {out, x, scale, bias, eps, centred, width};
+    const Standardize all = {out, x, scale, bias, eps, centred, rows * width >= MANY, width};
     backburn_pool_run(standardize_rows, &all, rows, grain, threads);
 }
 
@@ -429,6 +450,11 @@ KERNEL(standardize_backward, float *restrict out, float *restrict sums, const fl
         if (width >= FEW) memset(some, 0, (size_t)width * sizeof *some);
         for (int64_t row = start, count; row < stop; row += count) {
             count = together(stop - row, width);
+            if (rows * width >= MANY) {
+                fetch(x + (row + count) * width, count * width);
+                fetch(grad + (row + count) * width, count * width);
+                fetch_to_write(out + row * width, count * width);
+            }
             moments_of(&of, x + row * width, (int)count, width, eps, centred);
             for (int r = 0; r < count; r++) {
                 const int64_t at = (row + r) * width;
