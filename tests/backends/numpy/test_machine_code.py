@@ -32,7 +32,7 @@ from backburn_numpy.machine_code import functions, loops, memory, vectors
 from backburn_numpy.machine_code.encoding import Assembler, Memory
 from backburn_numpy.machine_code.kernels import LONG, function_code
 from backburn_numpy.machine_code.loops import Loop, assemble
-from backburn_numpy.programs import norm_loops, tile_code, tile_loops
+from backburn_numpy.programs import formulas, norm_loops, tile_code, tile_loops
 from backburn_numpy.runtime import threads
 
 pytestmark = needs_kernels
@@ -60,11 +60,13 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
     monkeypatch.setattr(tuning, "MIN_BYTES_TO_FETCH", 1)
-    fused._program.cache_clear()  # cached formulas call kernels of one library
+    for cached in (fused._program, formulas.pass_of):  # they call kernels of one library
+        cached.cache_clear()
     before = threads.num_threads()
     yield
     threads.set_num_threads(before)
-    fused._program.cache_clear()
+    for cached in (fused._program, formulas.pass_of):
+        cached.cache_clear()
 
 
 def samples(rng: np.random.Generator, count: int, dtype: Any) -> Any:
