@@ -167,12 +167,13 @@ INLINE void NAMED(micro_kernel)(NAMED(Output) out, const REAL *restrict x, REAL 
     }
 }
 
-static void NAMED(run_micro_kernel)(NAMED(Output) out, const REAL *x, REAL (*panel)[NR], int64_t kc, int64_t lda,
+/* By address: compilers copy a whole argument by vectors, which wait until all earlier stores are in the cache. */
+static void NAMED(run_micro_kernel)(const NAMED(Output) *out, const REAL *x, REAL (*panel)[NR], int64_t kc, int64_t lda,
                                     int by_columns, int mr) {
 #define OF_MR(n)                                                                                                       \
     case n:                                                                                                            \
-        if (by_columns) NAMED(micro_kernel)(out, x, panel, kc, lda, 1, n);                                             \
-        else NAMED(micro_kernel)(out, x, panel, kc, lda, 0, n);                                                        \
+        if (by_columns) NAMED(micro_kernel)(*out, x, panel, kc, lda, 1, n);                                            \
+        else NAMED(micro_kernel)(*out, x, panel, kc, lda, 0, n);                                                       \
         break;
     switch (mr) {
         OF_MR(1)
@@ -275,10 +276,11 @@ static void NAMED(gemm_tiles)(const void *context, int64_t first, int64_t last) 
                     const int64_t addend_stride = accumulates ? p->ldc : 0;
                     if (is_direct && right - c >= NR) {
                         const NAMED(Output) tile = {out, addend, p->ldc, addend_stride};
-                        NAMED(run_micro_kernel)(tile, x, panel, kc, lda, by_columns, mr);
+                        NAMED(run_micro_kernel)(&tile, x, panel, kc, lda, by_columns, mr);
                         continue;
                     }
-                    NAMED(run_micro_kernel)((NAMED(Output)){*sums, NULL, NR, 0}, x, panel, kc, lda, by_columns, mr);
+                    const NAMED(Output) tile = {*sums, NULL, NR, 0};
+                    NAMED(run_micro_kernel)(&tile, x, panel, kc, lda, by_columns, mr);
                     NAMED(store_tile)(p, sums, out, addend, addend_stride, mr, right - c < NR ? right - c : NR);
                 }
                 r += mr;
