@@ -124,10 +124,12 @@ Pass = Callable[[Program, Any], list[Call]]
 
 
 def rewrite(program: Program, k: Any, passes: Iterable[Pass]) -> None:
-    """Rewrite a program by passes, one after the other."""
+    """Rewrite a program by passes, one after the other; those that change nothing return the same list."""
     for one in passes:
-        program.calls = one(program, k)
-        program.remove_unused()
+        calls = one(program, k)
+        if calls is not program.calls:
+            program.calls = calls
+            program.remove_unused()
     program.launches = len(program.calls)
 
 

@@ -156,6 +156,8 @@ class Partition:
         self.sources: dict[Variable, tuple[Any, bool]] = {}
         #: The group of each variable that a group computes, and its extent.
         self.homes: dict[Variable, tuple[Group, Extent]] = {}
+        #: Whether some are numbers of rows.
+        self._has_numbers = False
         #: The groups on which each other variable depends.
         self._after: dict[Variable, set[Group]] = {}
         #: The last group that reads all elements of a variable.
@@ -242,6 +244,7 @@ class Partition:
             _whole(other).is_read = True
         for one in (*repeated, step):
             self.homes.update((v, (group, extent)) for v, extent in one.made.items())
+            self._has_numbers |= Extent.ROW in one.made.values()
         if self._is_wide(group.space):
             self._readers.update((x, group) for x in read if x.__class__ is Variable)
 
@@ -378,7 +381,7 @@ class Partition:
             or not self._state.isdisjoint(call.writes)
         ):  # a formula rounds once, at its end: an intermediate overflow would be lost
             raise NotJoined("it has few elements, or updates the state, for 16-bit floats")
-        if self._has_rows and (found := self._of_rows(call, arrays, dtype)) is not None:
+        if self._has_numbers and (found := self._of_rows(call, arrays, dtype)) is not None:
             return found
         space, depth = rows_of(result.shape, dtype)
         by_rows, is_pass = may_have_rows(space), self._has_rows and space.size >= MIN_ELEMENTS_OF_ROWS

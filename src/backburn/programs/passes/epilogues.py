@@ -25,7 +25,10 @@ WithEpilogue = Callable[[Any, Call, str], Callable[..., Any] | None]
 
 def join_epilogues(program: Program, k: Any, with_epilogue: WithEpilogue) -> list[Call]:
     """A program of calls of ``k`` in which calls also compute such passes, if nothing else reads their results."""
-    calls, makers, uses = program.calls, program.makers(), program.uses()
+    calls = program.calls
+    if {"relu", "relu_backward"}.isdisjoint(call.operation for call in calls):
+        return calls
+    makers, uses = program.makers(), program.uses()
     made: set[int] = set()
     joined: dict[int, Call] = {}
     for call in calls:

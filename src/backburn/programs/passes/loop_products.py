@@ -165,7 +165,7 @@ class _Joining:
         for turned in (False, True):
             groups: dict[Hashable, list[Call]] = defaultdict(list)
             depths: dict[Variable, int] = {}
-            calls = self.ordered()
+            calls = self.ordered() if self.is_changed else self._calls
             for call in reversed(calls) if turned else calls:
                 before, after = (call.writes, call.reads) if turned else (call.reads, call.writes)
                 depth = max((depths.get(v, 0) for v in before), default=0)
