@@ -190,7 +190,8 @@ def ordered(
             if call is None or id(call) in made:
                 left.pop()
                 continue
-            if missing := [x for x in call.reads if x in makers and id(makers[x]) not in made]:
+            missing: list[Variable] = [x for x in call.reads if x in makers and id(makers[x]) not in made]
+            if missing:
                 left += [makers[x] for x in sorted(missing, key=lambda x: -x.index)]
                 continue
             left.pop()
