@@ -21,14 +21,13 @@ from backburn_numpy.compiled import FLOAT32, FLOAT64
 from backburn_numpy.elementwise.fused import DOWNCASTS, UPCASTS, FormulaTrace, needed_calls
 from backburn_numpy.machine_code import loops
 from backburn_numpy.machine_code import memory as machine_code
+from backburn_numpy.machine_code.loops import LINE
 from backburn_numpy.programs import norm_loops, tiles_verifier, verifier
 from backburn_numpy.programs.effects import ARRAYS_ALONG_ROWS
 from backburn_numpy.programs.tile_loops import Joined, Pass, Step
 
 Array = Any
 
-#: The alignment of values, in bytes.
-LINE = 64
 #: The ways to call a kernel, as ``tile_interpreter.c`` numbers them.
 ELEMENTS, NUMBERS, BY_ROW, REDUCE, COLUMNS, ALONG, NORM, NORM_BACKWARD, CODE, MOMENTS = range(10)
 #: The most arrays of a kernel, which determine the words of a step.

@@ -104,7 +104,7 @@ def difference(made: list[Any], count: int) -> str:
         shared += len(made)
         made.clear()
         with pytest.MonkeyPatch.context() as patch:
-            plant(patch, partition._Replacement, "_compiled", "self._twins.get(key)", "None")
+            plant(patch, partition._Replacement, "_pass_of", "self._twins.get(key)", "None")
             expected = replayed(seed, dtype)
         separate += len(made)
         for i, (x, y) in enumerate(zip(found, expected, strict=True)):

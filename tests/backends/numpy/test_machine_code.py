@@ -60,12 +60,12 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
     monkeypatch.setattr(tuning, "MIN_BYTES_TO_FETCH", 1)
-    for cached in (fused._program, formulas.pass_of):  # they call kernels of one library
+    for cached in (fused._program, formulas.pass_of, function_code):  # they are of one library, with code or without
         cached.cache_clear()
     before = threads.num_threads()
     yield
     threads.set_num_threads(before)
-    for cached in (fused._program, formulas.pass_of):
+    for cached in (fused._program, formulas.pass_of, function_code):
         cached.cache_clear()
 
 

@@ -162,7 +162,7 @@ class Partition:
         self._after: dict[Variable, set[Group]] = {}
         #: The last group that reads all elements of a variable.
         self._readers: dict[Variable, Group] = {}
-        #: Groups that no call may join, and that depend on no other ones: nothing changes what they depend on.
+        #: Groups that no call may join, and that depend on such groups alone: their dependencies do not change.
         self._closed: set[Group] = set()
         self.reasons: dict[Call, str] = {}
         self._state = {v for v in program.results[0] if isinstance(v, Variable)} if program.results else set()
@@ -688,7 +688,7 @@ class _Replacement:
             return self._stay(group, "no array has the shape of the results")
         masks = self._as_floats(group, own) if group.has_masks else []
         plan = Plan(group.space, *_with_totals(group.space, steps, outputs, self._program, self._k))
-        pass_call = self._compiled(plan)
+        pass_call = self._pass_of(plan)
         if pass_call is None:
             return self._stay(group, "the backend has no kernels for the pass")
         self.plans[pass_call] = plan
@@ -720,9 +720,9 @@ class _Replacement:
         """A formula as a pass, if the backend compiles it and it is not an update, which is computed in place."""
         if group.is_update or plan.space.size < MIN_ELEMENTS_OF_ROWS:
             return None
-        return self._compiled(plan)
+        return self._pass_of(plan)
 
-    def _compiled(self, plan: Plan) -> Call | None:
+    def _pass_of(self, plan: Plan) -> Call | None:
         """A plan as a pass, with the code of an equal plan if there is one; None if the backend does not compile it."""
         if self._compile is None:
             return None

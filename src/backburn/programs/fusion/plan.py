@@ -252,9 +252,9 @@ class Plan:
 
 
 def key_of(plan: Plan) -> Hashable:
-    """What a plan has in common with those that compute the same from other arrays.
+    """A key that is equal for plans whose compiled code may be the same: they differ in their variables alone.
 
-    Raises ``TypeError`` if it has an option that cannot be hashed.
+    Raises ``TypeError`` if an option of a call cannot be hashed.
     """
     places: dict[int, int] = {}
     found: list[Hashable] = [plan.space]
@@ -269,19 +269,19 @@ def key_of(plan: Plan) -> Hashable:
             places[id(v)] = len(places)
             found.append((v.shape, v.dtype))
     key = (*found, *(places[id(v)] for v in plan.outputs))
-    hash(key)
+    hash(key)  # raises the error here
     return key
 
 
 def _kind(x: Any) -> Hashable:
-    """What code may depend on of an input: of a constant also how its elements lie."""
+    """The properties of an input on which code may depend: shape and dtype, and of a constant its strides."""
     if x.__class__ is Variable:
         return x.shape, x.dtype
     return x.__class__, tuple(x.shape), x.dtype, tuple(x.strides) if hasattr(x, "strides") else id(x)
 
 
 def _fixed(x: Any) -> Hashable:
-    """An option or a number; -0.0 is not 0.0, nor 1 True."""
+    """A key of an option or a number; those of -0.0 and 0.0, and of 1 and True, differ."""
     if x.__class__ is tuple:
         return tuple(map(_fixed, x))
     return x.__class__, repr(x) if isinstance(x, float) else x
