@@ -175,17 +175,19 @@ class Layout:
     def words(self) -> tuple[list[int], list[int]]:
         """The words of all steps, and the patches: the word that a replay replaces, the array it points to, offset."""
         start = self._arena()
+        arena, given, result = Kind.ARENA, Kind.GIVEN, Kind.RESULT  # looked up once: each lookup takes long
         found: list[int] = []
         patches: list[int] = []
-        for kind, *rest in self.steps:
-            found += (kind, len(rest) + 2)
+        for step, *rest in self.steps:
+            found += (step, len(rest) + 2)
             for word in rest:
                 if word.__class__ is Place:
-                    memory, offset = word.resolved()
-                    if memory.kind is Kind.GIVEN or memory.kind is Kind.RESULT:
-                        before = self._given if memory.kind is Kind.RESULT else 0
+                    memory, offset = word if word.memory.whole is None else word.resolved()
+                    kind = memory.kind
+                    if kind is given or kind is result:
+                        before = self._given if kind is result else 0
                         patches += (len(found), before + memory.address, offset)
-                    word = memory.address + offset + (start if memory.kind is Kind.ARENA else 0)
+                    word = memory.address + offset + (start if kind is arena else 0)
                 found.append(word)
         return found, patches
 

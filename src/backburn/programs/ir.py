@@ -47,7 +47,8 @@ class Call:
     def __post_init__(self) -> None:
         given = variables_in(self.operands)
         self.reads = frozenset([*given, *variables_in(self.attributes.values())] if self.attributes else given)
-        self.writes = frozenset(variables_in((self.results,)))
+        is_one = self.results.__class__ is Variable
+        self.writes = frozenset((self.results,) if is_one else variables_in((self.results,)))
 
 
 @dataclass(eq=False)

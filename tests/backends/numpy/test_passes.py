@@ -342,7 +342,7 @@ def first_difference(count: int = 60) -> str:
 @pytest.mark.parametrize(
     ("owner", "name", "old", "new"),
     [
-        (partition.Partition, "_may_merge", "if other in self._reached(", "if other is None in self._reached("),
+        (partition.Partition, "_depends", "other in self._reached(", "other is None in self._reached("),
         (tile_code.TileCode, "_lower", "space.rows, width", "space.rows // self._tall * self._tall, width"),
         (tiles.TilePass, "__call__", "np.add.reduce(results[i], axis=0)", "results[i][0]"),
         (tile_code.TileCode, "_lower", "last[x] == i and", "last[x] <= i + 1 and"),

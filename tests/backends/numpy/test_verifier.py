@@ -199,8 +199,7 @@ FAULTS: dict[str, tuple[Any, str, str, str, Callable[..., Any], tuple[tuple[int,
     "a part of a result without its offset":
         (Layout, "words", "before + memory.address, offset)", "before + memory.address, 0)", stack, (V,), "mul|stack"),
     "a result in the place of an operand":
-        (Layout, "words", "before = self._given if memory.kind is Kind.RESULT else 0", "before = 0", chain, (V,),
-         "sub"),
+        (Layout, "words", "before = self._given if kind is result else 0", "before = 0", chain, (V,), "sub"),
     "repeated rows that overlap":
         (Layout, "repeated", "size, size, 0)", "size, 0, 0)", rows, (S,), "mul"),
     "a view without its offset":

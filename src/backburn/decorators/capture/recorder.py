@@ -208,7 +208,10 @@ class _Tape:
         is_one = not isinstance(result, list | tuple)
         found = [result] if is_one else [*result]
         # A constant operand that is returned stays a constant: the velocity of plain SGD is the gradient itself.
-        constants = {id(x) for place in given for x in (place if place.__class__ is list else (place,))}
+        constants = {*map(id, given)}
+        for place in given:
+            if place.__class__ is list:
+                constants.update(map(id, place))
         news = [id(x) not in self._known and id(x) not in constants for x in found]
         if differs and any(news):
             results = [self.variable(x) if is_new else None for x, is_new in zip(found, news, strict=True)]

@@ -115,6 +115,8 @@ def flat_space(size: int, dtype: DType) -> Space:
     return Space(size // width, width, dtype, size % width)
 
 
+#: The types of operands of calls that join no group.
+UNJOINED = frozenset((type(None), Number, list))
 #: Why most calls are in no group.
 FEW = "it has few elements"
 
@@ -151,6 +153,9 @@ class Partition:
         self._program = program
         self._has_rows = knows is not None
         self._knows = knows
+        #: Whether the backend knows an operation; the space of a shape, how many axes are a row, whether it has rows.
+        self._known: dict[tuple[str, DType], bool] = {}
+        self._spaces: dict[tuple[tuple[int, ...], DType], tuple[Space, int, bool]] = {}
         self._count = 0
         #: The operand of each view and broadcast.
         self.sources: dict[Variable, tuple[Any, bool]] = {}
@@ -219,12 +224,13 @@ class Partition:
             group, needed = self._alone(space, [*repeated, step])
             if needed:
                 raise NotJoined("it reads a bool that another group computes")
-        read = [x.value for x in step.operands if isinstance(x, Operand) and x.is_whole]
-        near = {*group.direct}
+        whole = [x.value for x in step.operands if x.__class__ is Operand and x.is_whole]
+        read = [x for x in whole if x.__class__ is Variable]
+        near = group.direct - needed
         if not group.is_update:  # updates are computed in place, alone
-            readers = {_whole(self._readers[x]) for x in read if x.__class__ is Variable and x in self._readers}
-            near |= {other for other in readers if not other.is_update}
-        candidates = sorted((g for g in near - needed if g.space == space), key=lambda g: -g.number)
+            readers = {_whole(self._readers[x]) for x in read if x in self._readers}
+            near |= {other for other in readers - needed if not other.is_update}
+        candidates = sorted([g for g in near if g.space == space], key=lambda g: -g.number)
         if step.is_reduction and step.extent is not Extent.ROW and not candidates:
             raise NotJoined("no group computes its operand")
         if step.extent is Extent.ROW and step.is_elementwise and not candidates and not needed:
@@ -246,39 +252,38 @@ class Partition:
             self.homes.update((v, (group, extent)) for v, extent in one.made.items())
             self._has_numbers |= Extent.ROW in one.made.values()
         if self._is_wide(group.space):
-            self._readers.update((x, group) for x in read if x.__class__ is Variable)
+            self._readers.update(dict.fromkeys(read, group))
 
     def _alone(self, space: Space, steps: list[Step]) -> tuple[Group, set[Group]]:
         """A new group of steps, and the groups that compute the bools that it reads."""
         is_update = any(not self._state.isdisjoint(step.call.writes) for step in steps)
         group, needed = Group(space, self._count, steps, is_update=is_update), set[Group]()
-        group.block = gcd(*(step.block for step in steps))
+        operands = [x for step in steps for x in step.operands if x.__class__ is Operand]
+        group.block = gcd(*[x.repeat.block for x in operands if x.repeat is not None])
         if _has_small_blocks(group.block, space):
             raise NotJoined("an operand broadcasts to few rows at a time")
-        own = {v for step in steps for v in step.results}
-        for x in (x for step in steps for x in step.operands):
-            if not isinstance(x, Operand):
+        own = {v for step in steps for v in step.made}
+        for x, extent, _ in operands:
+            if x.__class__ is not Variable:
+                group.has_masks |= self.is_bool(x)
                 continue
-            if x.value.__class__ is not Variable:
-                group.has_masks |= self.is_bool(x.value)
+            if x in own:
                 continue
-            if x.value in own:
-                continue
-            home = self.homes.get(x.value)
+            home, is_bool = self.homes.get(x), x.dtype.kind == "bool"
             if home is None:
-                group.outer |= self._after.get(x.value, set())
-            elif home[1] is x.extent and x.extent in (Extent.FULL, Extent.ROW):
-                group.direct.add(_whole(home[0]))
-            else:
-                group.outer.add(_whole(home[0]))
-            if x.value.dtype.kind == "bool" and home is None:
-                if is_update or space.size <= MAX_ELEMENTS_ALONE:
+                if x in self._after:
+                    group.outer |= self._after[x]
+                if is_bool and (is_update or space.size <= MAX_ELEMENTS_ALONE):
                     raise NotJoined("it reads a bool, which no group computes")
-                group.has_masks = True
-            elif home is not None and x.value.dtype.kind == "bool":  # bools of a pass are floats, which only it has
-                if _whole(home[0]) not in group.direct:
+                group.has_masks |= is_bool
+                continue
+            other = _whole(home[0])
+            is_direct = home[1] is extent and (extent is Extent.FULL or extent is Extent.ROW)
+            (group.direct if is_direct else group.outer).add(other)
+            if is_bool:  # bools of a pass are floats, which only it has
+                if other not in group.direct:
                     raise NotJoined("it reads a bool, which no group computes")
-                needed.add(_whole(home[0]))
+                needed.add(other)
         return group, needed
 
     def is_bool(self, x: Any) -> bool:
@@ -303,7 +308,7 @@ class Partition:
 
     def _is_wide(self, space: Space) -> bool:
         """Whether calls that read the same array in a space join, up to the size of a pass over rows."""
-        return may_have_rows(space) or (self._has_rows and space.size >= MIN_ELEMENTS_OF_ROWS)
+        return space.size >= MIN_ELEMENTS_OF_ROWS if self._has_rows else may_have_rows(space)
 
     def _may_merge(self, group: Group, other: Group) -> bool:
         """Whether two groups may be one: no other call has to run between them."""
@@ -312,15 +317,23 @@ class Partition:
             return False
         if is_update and (group.is_read or other.is_read or not group.is_formula or not other.is_formula):
             return False
-        most = MAX_CALLS_OF_ROWS if self._has_rows and self._is_wide(group.space) and not is_update else MAX_CALLS
-        if group.space != other.space or not self._is_recent(other) or len(group.steps) + len(other.steps) > most:
+        if group.space != other.space or not self._is_recent(other):
             return False
-        if _has_small_blocks(gcd(group.block, other.block), group.space):
+        calls = len(group.steps) + len(other.steps)
+        has_rows = self._has_rows and not is_update
+        if calls > MAX_CALLS and (calls > MAX_CALLS_OF_ROWS or not has_rows or not self._is_wide(group.space)):
             return False
-        if other in self._reached(group.outer | group.direct - {other}, other):
+        if (group.block or other.block) and _has_small_blocks(gcd(group.block, other.block), group.space):
+            return False
+        if self._depends(group, other):
             return False
         is_new = group.number == self._count  # nothing depends on it
-        return is_new or group not in self._reached(other.outer | other.direct - {group}, group)
+        return is_new or not self._depends(other, group)
+
+    def _depends(self, group: Group, other: Group) -> bool:
+        """Whether a group needs another one through a third."""
+        between = group.outer | group.direct - {other}
+        return bool(between) and other in self._reached(between, other)
 
     def _reached(self, groups: Iterable[Group], wanted: Group | None = None) -> set[Group]:
         """These groups, and those that must run before or with them, without closed ones; or some with ``wanted``."""
@@ -367,10 +380,10 @@ class Partition:
             raise NotJoined("it changes the dtype")
         if name == "pow" and not (isinstance(y := call.operands[1], int | float) and float(y) in EXPONENTS):
             raise NotJoined("its exponent is not a small integer or half")
-        if varies([*call.attributes.values()]):
+        if call.attributes and varies([*call.attributes.values()]):
             raise NotJoined("an attribute changes from replay to replay")
         given = call.operands[1:] if name == "fuse" else call.operands  # after the formula
-        if any(x is None or isinstance(x, Number | list) for x in given):
+        if not UNJOINED.isdisjoint(map(type, given)):
             raise NotJoined("an operand is absent, a list, or a number that changes from replay to replay")
         arrays = [x for x in given if hasattr(x, "shape")]
         dtype = self._float_dtype(arrays, result)
@@ -383,15 +396,22 @@ class Partition:
             raise NotJoined("it has few elements, or updates the state, for 16-bit floats")
         if self._has_numbers and (found := self._of_rows(call, arrays, dtype)) is not None:
             return found
-        space, depth = rows_of(result.shape, dtype)
-        by_rows, is_pass = may_have_rows(space), self._has_rows and space.size >= MIN_ELEMENTS_OF_ROWS
-        if space.size < MIN_ELEMENTS and not is_pass:
+        if (key := (result.shape, dtype)) not in self._spaces:
+            space, depth = rows_of(*key)
+            self._spaces[key] = space, depth, may_have_rows(space)
+        space, depth, by_rows = self._spaces[key]
+        size = space.size
+        is_pass = self._has_rows and size >= MIN_ELEMENTS_OF_ROWS
+        if size < MIN_ELEMENTS and not is_pass:
             raise NotJoined(FEW)
         if is_pass:
             self._check_known(name, dtype)
-            space = space if by_rows else flat_space(space.size, dtype)
+            space = space if by_rows else flat_space(size, dtype)
         found_operands: dict[int, Operand] = {}
         for x in arrays:
+            if size > 1 and x.__class__ is Variable and x.shape == result.shape and x not in self.sources:
+                found_operands[id(x)] = Operand(x, Extent.FULL)
+                continue
             operand = self._operand(x, result.shape, depth if is_pass and by_rows else 0, is_pass)
             if operand is None:
                 how = "neither by rows nor by columns" if by_rows else "in rows that are too short or too long"
@@ -401,27 +421,33 @@ class Partition:
 
     def _check_known(self, name: str, dtype: DType) -> None:
         """Raises :class:`NotJoined` for an operation that no pass of the backend computes."""
-        if self._knows is not None and name != "fuse" and not self._knows(name, dtype):
+        if self._knows is None or name == "fuse":
+            return
+        if (name, dtype) not in self._known:
+            self._known[name, dtype] = self._knows(name, dtype)
+        if not self._known[name, dtype]:
             raise NotJoined(f"the backend has no kernel of {name} for {dtype}")
 
     def _float_dtype(self, arrays: list[Any], result: Variable) -> DType:
         """The float dtype of all operands; raises :class:`NotJoined`."""
-        dtypes = set[DType]()
+        found: DType | None = None
         for x in arrays:
-            dtype = x.dtype if isinstance(x, Variable) else self._k.dtype(x)
+            dtype: DType = x.dtype if x.__class__ is Variable else self._k.dtype(x)
             if dtype.kind == "bool":
-                home = self.homes.get(self.root(x)) if isinstance(x, Variable) else None
+                home = self.homes.get(self.root(x)) if x.__class__ is Variable else None
                 if home is None:  # a mask, which a pass may read as floats
                     if not self._has_rows:
                         raise NotJoined("it reads a bool, which no group computes")
                     continue
                 dtype = home[0].space.dtype
-            dtypes.add(dtype)
-        if len(dtypes) != 1 or not (dtype := dtypes.pop()).is_floating:
+            if not dtype.is_floating or (found is not None and dtype is not found):
+                raise NotJoined("its operands have several dtypes, or one that is not a float")
+            found = dtype
+        if found is None:
             raise NotJoined("its operands have several dtypes, or one that is not a float")
-        if result.dtype.kind != "bool" and result.dtype is not dtype:
+        if result.dtype is not found and result.dtype.kind != "bool":
             raise NotJoined("its result has another dtype")
-        return dtype
+        return found
 
     def root(self, x: Any) -> Any:
         """The operand from which a chain of views and broadcasts comes."""

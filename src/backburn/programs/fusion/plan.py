@@ -53,6 +53,8 @@ class Space(NamedTuple):
 class Extent(Enum):
     """How a value varies in a space: over all elements, the rows (one number per row), the columns, or not at all."""
 
+    __hash__ = object.__hash__  # of the identity: members are keys of sets that compilation makes for each call
+
     FULL = "full"
     ROW = "a number for each row"
     COLUMN = "a number for each column"
@@ -143,7 +145,7 @@ class Operand(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether it has separate elements for all of the space."""
-        return self.extent is Extent.FULL and self.repeat is None
+        return self.repeat is None and self.extent is Extent.FULL
 
 
 @dataclass(eq=False, slots=True)
@@ -159,9 +161,12 @@ class Step:
     made: dict[Variable, Extent] = field(init=False)
 
     def __post_init__(self) -> None:
-        kinds = ALONG_ROWS.get(self.call.operation, "").partition(">")[2]
-        extents = [EXTENTS[kind] for kind in kinds] or [self.extent]
-        self.made = {v: x for v, x in zip(listed(self.call.results), extents, strict=True) if v is not None}
+        results, kinds = self.call.results, ALONG_ROWS.get(self.call.operation)
+        if kinds is None:
+            self.made = {results: self.extent}
+            return
+        extents = [EXTENTS[kind] for kind in kinds.partition(">")[2]]
+        self.made = {v: x for v, x in zip(listed(results), extents, strict=True) if v is not None}
 
     @property
     def is_reduction(self) -> bool:
@@ -267,7 +272,7 @@ def key_of(plan: Plan) -> Hashable:
             found.append((places[id(x.value)], *x[1:]) if isinstance(x, Operand) else _fixed(x))
         for v in step.made:
             places[id(v)] = len(places)
-            found.append((v.shape, v.dtype))
+            found.append((v.shape, v.dtype.name))
     key = (*found, *(places[id(v)] for v in plan.outputs))
     hash(key)  # raises the error here
     return key
@@ -276,7 +281,7 @@ def key_of(plan: Plan) -> Hashable:
 def _kind(x: Any) -> Hashable:
     """The properties of an input on which code may depend: shape and dtype, and of a constant its strides."""
     if x.__class__ is Variable:
-        return x.shape, x.dtype
+        return x.shape, x.dtype.name
     return x.__class__, tuple(x.shape), x.dtype, tuple(x.strides) if hasattr(x, "strides") else id(x)
 
 

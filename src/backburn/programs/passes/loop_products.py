@@ -30,7 +30,7 @@ def join_products(program: Program, k: Any) -> list[Call]:
     joining = _Joining(program, k)
     joining.join_sums()
     joining.join_rows()
-    return calls if not joining.is_changed else joining.ordered()
+    return joining.ordered()
 
 
 class _Joining:
@@ -44,7 +44,7 @@ class _Joining:
         self._results = variables_in([call.results for call in self._calls])
         #: Stacked operands, by their parts.
         self._stacked: dict[tuple[int, ...], Any] = {}
-        self.is_changed = False
+        self._ordered: list[Call] | None = self._calls
 
     # ---- sums over steps ----
 
@@ -165,22 +165,27 @@ class _Joining:
         for turned in (False, True):
             groups: dict[Hashable, list[Call]] = defaultdict(list)
             depths: dict[Variable, int] = {}
-            calls = self.ordered() if self.is_changed else self._calls
+            calls = self.ordered()
             for call in reversed(calls) if turned else calls:
                 before, after = (call.writes, call.reads) if turned else (call.reads, call.writes)
-                depth = max((depths.get(v, 0) for v in before), default=0)
-                if (key := self._row_key(call)) is not None:
+                depth = 0
+                for v in before:
+                    if v in depths and depths[v] > depth:
+                        depth = depths[v]
+                if call.operation in ("linear", "matmul") and (key := self._row_key(call)) is not None:
                     groups[key, depth].append(call)
                     depth += 1
-                depths.update((v, max(depth, depths.get(v, 0))) for v in after)
+                for v in after:
+                    if v not in depths or depths[v] < depth:
+                        depths[v] = depth
             for members in groups.values():
                 for part in _portions(members, lambda call: prod(call.operands[0].shape) + prod(call.results.shape)):
                     if len(part) >= FEWEST:
                         self._join_rows(part)
 
     def _row_key(self, call: Call) -> Hashable:
-        """Properties shared by products that may be joined; None for other calls."""
-        if call.operation not in ("linear", "matmul") or call.attributes:
+        """Properties shared by products that may be joined; None for others."""
+        if call.attributes:
             return None
         x, weight, *bias = call.operands
         if len(x.shape) < 2 or len(weight.shape) != 2 or not all(_is_wide_float(v, self._k) for v in (x, weight)):
@@ -220,13 +225,15 @@ class _Joining:
         return self._program.variable(shape, like.dtype)
 
     def _add(self, call: Call) -> Call:
-        self.is_changed = True
+        self._ordered = None
         self._makers.update(dict.fromkeys(call.writes, call))
         return call
 
     def ordered(self) -> list[Call]:
         """The calls in their new order."""
-        return ordered(self._results, self._makers)
+        if self._ordered is None:
+            self._ordered = ordered(self._results, self._makers)
+        return self._ordered
 
 
 def _place(x: Any) -> int:
