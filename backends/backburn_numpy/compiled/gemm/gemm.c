@@ -1,27 +1,41 @@
 /* Matrix products in the kernels' own threads.
  *
  * As in BLIS: panels of NR columns of B are packed, NC_PANELS of them and KC rows at a time, and tiles of MR rows by NR
- * columns of C stay in registers over the depth. If B is transposed in memory and A is small, the transposed product
- * is computed: then the rows of A are packed. */
+ * columns of C stay in registers over the depth. For few rows of A, packing B does not pay; else the products of the
+ * first rows pack what they read, if they can. If B is transposed in memory and A is small, the transposed product is
+ * computed: then the rows of A are packed. */
 #define UNROLLED
 #include "runtime/kernels.h"
 #include "blas.h"
 #include "runtime/thread_pool.h"
 
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, MC_BYTES = 448, MR = 14, MAX_TRANSPOSED_MR = 8 };
+enum { VECTOR_BYTES = 64, MC_BYTES = 448, MR = 14, PITCH = 16, MAX_TRANSPOSED_MR = 8, NC_PANELS = 16 };
 #define FLOATS(name) name##_16
 #define DOUBLES(name) name##_8
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, MC_BYTES = 384, MR = 6, MAX_TRANSPOSED_MR = 4 };
+enum { VECTOR_BYTES = 32, MC_BYTES = 384, MR = 6, PITCH = 6, MAX_TRANSPOSED_MR = 4, NC_PANELS = 8 };
 #define FLOATS(name) name##_8
 #define DOUBLES(name) name##_4
 #else
-enum { VECTOR_BYTES = 16, MC_BYTES = 384, MR = 4, MAX_TRANSPOSED_MR = 4 };
+enum { VECTOR_BYTES = 16, MC_BYTES = 384, MR = 4, PITCH = 4, MAX_TRANSPOSED_MR = 4, NC_PANELS = 8 };
 #define FLOATS(name) name##_4
 #define DOUBLES(name) name##_2
 #endif
-enum { NC_PANELS = 8, KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
+enum { KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
+/* From MIN_UNROLLED on, the loop over the depth is unrolled. */
+enum { STEPS = 4, MIN_UNROLLED = 96 };
+
+/* How whole panels of B are read: packed before, packed by the products of the first rows of A, or never packed. */
+enum Reading { PACK_BEFORE, PACK_ALONG, IN_PLACE };
+/* Whether there is a kernel of so many rows that packs. */
+#define MAY_PACK(mr) ((mr) == MR || (mr) == MR - 2)
+/* The least depth for reading rows of B from their place in memory, and the fewest elements of B to pack along. */
+enum { MIN_ROWS_OF_B = 48, MIN_ALONG = 1 << 15 };
+/* The most elements of B that are never packed, and the most rows of A for that, without and with aligned vectors. A B
+ * of fewer elements, in aligned vectors, is not packed for any number of rows. */
+enum { MAX_IN_PLACE = 1 << 19, MAX_ROWS_IN_PLACE = 48, MAX_ALIGNED_ROWS = 96, MAX_FOR_ALL_ROWS = 1 << 16 };
+
 /* With few rows, each panel is read only a few times, so fewer are packed at once and stay in the L1 cache. */
 enum { FEW_ROWS = 64, FEW_PANELS = 4 };
 

@@ -14,7 +14,7 @@ typedef WHOLE NAMED(Places) __attribute__((vector_size(VECTOR_BYTES)));
 
 /* What a thread packs: panels of NR columns of B and at most KC rows, and some rows of A. */
 typedef struct {
-    REAL packed_b[NC_PANELS][KC][NR], packed_a[KC * MC];
+    REAL packed_b[NC_PANELS * KC][NR], packed_a[KC * (MC * PITCH / MR + PITCH)]; /* an odd row is a strip, too */
 } NAMED(PackBuffer) __attribute__((aligned(64)));
 /* Storage for a buffer aligned to 64 bytes: Windows may align thread-local variables to 16. */
 static _Thread_local char NAMED(pack_storage)[sizeof(NAMED(PackBuffer)) + 63];
@@ -98,82 +98,120 @@ static void NAMED(pack_rows)(REAL *restrict out, const REAL *restrict a, int64_t
     for (int64_t i = 0; i < count; i++) memcpy(out + i * PACKED_LDA, a + i * rs, (size_t)kc * sizeof *out);
 }
 
-/* Packs strips of mr rows of A, whose columns are contiguous. Columns ahead are prefetched, because large strides defeat
- * hardware prefetchers. */
+/* From one element to the next of a packed strip. */
+INLINE int NAMED(pitch)(const GEMM *p) { return p->transposed ? TRANSPOSED_MR : PITCH; }
+
+/* Packs strips of mr rows of A, whose columns are contiguous, `width` elements at a time. Columns ahead are prefetched,
+ * because large strides defeat hardware prefetchers. */
 INLINE void NAMED(copy_strips)(REAL *restrict out, const REAL *restrict a, int64_t cs, int64_t rows, int64_t kc,
-                               const int mr) {
-    for (int64_t k = 0; k < kc; k++, a += cs) {
+                               int64_t pitch, const int mr, const int width) {
+    for (int64_t k = 0; k < kc; k++, a += cs, out += pitch) {
         for (int64_t i = 0; i < rows; i += LINE) __builtin_prefetch(a + AHEAD * cs + i, 0, 2);
-        for (int64_t i = 0; i < rows; i += mr) memcpy(out + i * kc + k * mr, a + i, (size_t)mr * sizeof *out);
+        REAL *strip = out;
+        for (int64_t i = 0; i < rows; i += mr, strip += pitch * kc) memcpy(strip, a + i, (size_t)width * sizeof *out);
     }
 }
 
-/* Packs rows of A into strips with the heights of next_mr; element k of all rows of a strip is contiguous. */
-static void NAMED(pack_strips)(REAL *restrict out, const REAL *restrict a, const GEMM *p, int64_t count, int64_t kc) {
-    const int64_t rs = p->rs_a, cs = p->cs_a;
-    for (int64_t done = 0, rows; done < count; done += rows) {
+/* Packs rows of A, of `left` rows in memory, into strips with the heights of next_mr; element k of all rows of a strip
+ * is contiguous. */
+static void NAMED(pack_strips)(REAL *restrict strip, const REAL *restrict a, const GEMM *p, int64_t count, int64_t left,
+                               int64_t kc) {
+    const int64_t rs = p->rs_a, cs = p->cs_a, pitch = NAMED(pitch)(p);
+    for (int64_t done = 0, rows; done < count; done += rows, a += rows * rs) {
         const int mr = NAMED(next_mr)(count - done, p->transposed);
-        REAL *strip = out + done * kc;
-        const REAL *from = a + done * rs;
         for (rows = mr; rs == 1 && NAMED(next_mr)(count - done - rows, p->transposed) == mr;) rows += mr;
         if (rs != 1)
             for (int64_t k = 0; k < kc; k++)
-                for (int i = 0; i < mr; i++) strip[k * mr + i] = from[i * rs + k * cs];
-        else if (mr == MR) NAMED(copy_strips)(strip, from, cs, rows, kc, MR);
-        else if (mr == TRANSPOSED_MR) NAMED(copy_strips)(strip, from, cs, rows, kc, TRANSPOSED_MR);
-        else NAMED(copy_strips)(strip, from, cs, rows, kc, mr);
+                for (int i = 0; i < mr; i++) strip[k * pitch + i] = a[i * rs + k * cs];
+        else if (mr == MR && done + rows - MR + PITCH <= left)
+            NAMED(copy_strips)(strip, a, cs, rows, kc, pitch, MR, PITCH); /* whole vectors, with rows that follow */
+        else if (mr == TRANSPOSED_MR)
+            NAMED(copy_strips)(strip, a, cs, rows, kc, pitch, TRANSPOSED_MR, TRANSPOSED_MR);
+        else NAMED(copy_strips)(strip, a, cs, rows, kc, pitch, mr, mr);
+        strip += rows / mr * pitch * kc;
     }
 }
 
 /* ---- tiles ---- */
 
-/* Where a tile is stored: rows with stride ldc, plus NR elements of `addend` for each row, if there is one. */
+/* The product of some rows of A by NR columns of B, and where it is stored: rows with stride ldc, plus NR elements of
+ * `addend` for each row, if there is one. The columns of B are also packed, if there is a panel for them. */
 typedef struct {
-    REAL *c;
+    REAL *c, *packed;
     const REAL *addend;
     int64_t ldc, addend_stride;
-} NAMED(Output);
+} NAMED(Tile);
 
-/* The product of mr rows of A, at lda, by a panel of B; sums stay in registers over the depth. With by_columns, element k
- * of all rows is contiguous, lda after element k - 1. */
-INLINE void NAMED(micro_kernel)(NAMED(Output) out, const REAL *restrict x, REAL (*restrict panel)[NR], int64_t kc,
-                                int64_t lda, const int by_columns, const int mr) {
-    /* Every third row has a pointer, from which addressing modes reach the other two. */
-    const REAL *x0 = x, *x3 = x + 3 * lda, *x6 = x3 + 3 * lda, *x9 = x6 + 3 * lda, *x12 = x9 + 3 * lda;
-    VECTOR sums[MR][2] = {0};
-    for (int64_t k = 0; k < kc; k++) {
-        const VECTOR low = NAMED(load)(panel[k]), high = NAMED(load)(panel[k] + LANES);
-        UNROLL for (int i = 0; i < mr; i++) {
-            const REAL *third = i < 3 ? x0 : i < 6 ? x3 : i < 9 ? x6 : i < 12 ? x9 : x12;
-            const REAL value = by_columns ? x0[i] : third[i % 3 * lda];
-            sums[i][0] += value * low;
-            sums[i][1] += value * high;
-        }
-        x0 += by_columns ? lda : 1, x3++, x6++, x9++, x12++;
-        OPAQUE(x0);
-        if (mr > 3 && !by_columns) OPAQUE(x3);
-        if (mr > 6 && !by_columns) OPAQUE(x6);
-        if (mr > 9 && !by_columns) OPAQUE(x9);
-        if (mr > 12 && !by_columns) OPAQUE(x12);
-    }
-    if (out.addend)
-        UNROLL for (int i = 0; i < mr; i++) {
-            const REAL *addend = out.addend + i * out.addend_stride;
-            sums[i][0] += NAMED(load)(addend), sums[i][1] += NAMED(load)(addend + LANES);
-        }
+/* Adds the products of an element of mr rows by NR elements of B. `thirds` are every third row, from which addressing
+ * modes reach the other two; by columns, the elements of all rows are contiguous. */
+INLINE void NAMED(add_products)(VECTOR (*sums)[2], VECTOR low, VECTOR high, const REAL *const *thirds, int64_t lda,
+                                const int at, const int by_columns, const int mr) {
     UNROLL for (int i = 0; i < mr; i++) {
-        NAMED(store)(out.c + i * out.ldc, sums[i][0]);
-        NAMED(store)(out.c + i * out.ldc + LANES, sums[i][1]);
+        const REAL value = by_columns ? thirds[0][i] : thirds[i / 3][i % 3 * lda + at];
+        sums[i][0] += value * low;
+        sums[i][1] += value * high;
     }
 }
 
-/* By address: compilers copy a whole argument by vectors, which wait until all earlier stores are in the cache. */
-static void NAMED(run_micro_kernel)(const NAMED(Output) *out, const REAL *x, REAL (*panel)[NR], int64_t kc, int64_t lda,
-                                    int by_columns, int mr) {
+/* Moves addresses on. The compiler must not compute each from the first, which would take more registers. */
+INLINE void NAMED(move)(const REAL **addresses, int64_t by, const int count) {
+    UNROLL for (int i = 0; i < count; i++) {
+        addresses[i] += by;
+        OPAQUE(addresses[i]);
+    }
+}
+
+/* Computes a tile of mr rows of A by rows of B; sums stay in registers over the depth. By columns, element k of all
+ * rows of A is contiguous, lda after element k - 1. */
+INLINE void NAMED(micro_kernel)(const NAMED(Tile) *tile, const REAL *a, const REAL *b, int64_t depth, int64_t lda,
+                                int64_t ldb, const int packs, const int by_columns, const int mr) {
+    const REAL *thirds[5] = {a};
+    const int count = by_columns ? 1 : (mr + 2) / 3;
+    UNROLL for (int i = 1; i < count; i++) thirds[i] = thirds[i - 1] + 3 * lda;
+    REAL *packed = tile->packed;
+    VECTOR sums[MR][2] = {0};
+    if ((mr == MR || mr == TRANSPOSED_MR) && !packs && depth >= MIN_UNROLLED)
+        for (; depth >= STEPS; depth -= STEPS) {
+            UNROLL for (int i = 0; i < STEPS; i++) {
+                NAMED(add_products)(sums, NAMED(load)(b), NAMED(load)(b + LANES), thirds, lda, i, by_columns, mr);
+                NAMED(move)(&b, ldb, 1);
+                if (by_columns) NAMED(move)(thirds, lda, 1);
+            }
+            if (!by_columns) NAMED(move)(thirds, STEPS, count);
+        }
+    for (; depth > 0; depth--) {
+        const VECTOR low = NAMED(load)(b), high = NAMED(load)(b + LANES);
+        NAMED(add_products)(sums, low, high, thirds, lda, 0, by_columns, mr);
+        if (packs) {
+            NAMED(store)(packed, low), NAMED(store)(packed + LANES, high);
+            packed += NR;
+            for (int i = 0; i < NR; i += LINE) __builtin_prefetch(b + AHEAD * ldb + i);
+        }
+        NAMED(move)(&b, ldb, 1);
+        NAMED(move)(thirds, by_columns ? lda : 1, count);
+    }
+    if (tile->addend)
+        UNROLL for (int i = 0; i < mr; i++) {
+            const REAL *addend = tile->addend + i * tile->addend_stride;
+            sums[i][0] += NAMED(load)(addend), sums[i][1] += NAMED(load)(addend + LANES);
+        }
+    UNROLL for (int i = 0; i < mr; i++) {
+        NAMED(store)(tile->c + i * tile->ldc, sums[i][0]);
+        NAMED(store)(tile->c + i * tile->ldc + LANES, sums[i][1]);
+    }
+}
+
+/* The tile by address: compilers copy a whole structure by vectors, which wait until all earlier stores are in the
+ * cache. */
+SHARED void NAMED(run_micro_kernel)(const NAMED(Tile) *tile, const REAL *a, const REAL *b, int64_t depth, int64_t lda,
+                                    int64_t ldb, int by_columns, int mr) {
+#define RUN(packs, by_columns, n) NAMED(micro_kernel)(tile, a, b, depth, lda, ldb, packs, by_columns, n)
 #define OF_MR(n)                                                                                                       \
     case n:                                                                                                            \
-        if (by_columns) NAMED(micro_kernel)(*out, x, panel, kc, lda, 1, n);                                            \
-        else NAMED(micro_kernel)(*out, x, panel, kc, lda, 0, n);                                                       \
+        if (MAY_PACK(n) && tile->packed && by_columns) RUN(MAY_PACK(n), 1, n);                                         \
+        else if (MAY_PACK(n) && tile->packed) RUN(MAY_PACK(n), 0, n);                                                  \
+        else if (by_columns) RUN(0, 1, n);                                                                             \
+        else RUN(0, 0, n);                                                                                             \
         break;
     switch (mr) {
         OF_MR(1)
@@ -228,10 +266,27 @@ static void NAMED(finish_tile)(const GEMM *p, REAL *out, int64_t m, int64_t n) {
 
 INLINE int64_t NAMED(rounded)(int64_t count, int64_t by) { return (count + by - 1) / by * by; }
 
+/* The panel of a block of columns from a column of it on. */
+INLINE REAL (*NAMED(panel)(NAMED(PackBuffer) *buffer, int64_t column, int64_t kc))[NR] {
+    return buffer->packed_b + column / NR * kc;
+}
+
 /* The packed panel from a column on, of kc rows from start on. */
 INLINE REAL (*NAMED(packed_panel)(const GEMM *p, int64_t column, int64_t start, int64_t kc))[NR] {
     const REAL *base = (const REAL *)(((uintptr_t)p->packed + 63) / 64 * 64);
     return (REAL (*)[NR])(base + start * NAMED(rounded)(p->n, NR) + column * kc);
+}
+
+/* The fastest way to read B for so many rows of A, of which the first mr are multiplied first. Vectors across cache
+ * lines take twice as long. */
+static enum Reading NAMED(reading_of)(const GEMM *p, const REAL *b, int64_t rows, int mr) {
+    const int64_t size = p->n * p->k;
+    const int is_aligned = ((uintptr_t)b | (uintptr_t)p->rs_b * sizeof *b) % VECTOR_BYTES == 0;
+    if (p->packed || p->cs_b != 1 || p->k < MIN_ROWS_OF_B) return PACK_BEFORE;
+    const int64_t most = !is_aligned ? MAX_ROWS_IN_PLACE : size <= MAX_FOR_ALL_ROWS ? rows : MAX_ALIGNED_ROWS;
+    if (rows <= most && size <= MAX_IN_PLACE) return IN_PLACE;
+    if (p->transposed || !MAY_PACK(mr) || size < MIN_ALONG || (rows <= mr && !is_aligned)) return PACK_BEFORE;
+    return PACK_ALONG;
 }
 
 /* Tiles first to last - 1 of the products, which are numbered along rows, columns, and products. */
@@ -241,7 +296,7 @@ static void NAMED(gemm_tiles)(const void *context, int64_t first, int64_t last) 
     REAL sums[MR < LANES ? LANES : MR][NR];
     NAMED(PackBuffer) *buffer = (NAMED(PackBuffer) *)(((uintptr_t)NAMED(pack_storage) + 63) / 64 * 64);
     const int64_t depth_blocks = p->k ? (p->k + KC - 1) / KC : 1;
-    const int is_direct = p->alpha == 1 && !p->transposed;
+    const int is_plain = p->alpha == 1 && !p->transposed;
     for (int64_t tile = first; tile < last; tile++) {
         const int64_t product = tile / (p->tiles_m * p->tiles_n), place = tile % (p->tiles_m * p->tiles_n);
         const int64_t top = place % p->tiles_m * p->tile_m, left = place / p->tiles_m * p->tile_n;
@@ -250,38 +305,50 @@ static void NAMED(gemm_tiles)(const void *context, int64_t first, int64_t last) 
         const REAL *a = p->a + product * p->a_stride, *b = p->b + product * p->b_stride;
         for (int64_t block = 0; block < depth_blocks; block++) {
             const int64_t start = p->k * block / depth_blocks, kc = p->k * (block + 1) / depth_blocks - start;
-            for (int64_t c = left, n = 0; c < right && !p->packed; c += NR, n++)
-                NAMED(pack_b_panel)(buffer->packed_b[n], b + c * p->cs_b + start * p->rs_b, p,
-                                    right - c < NR ? right - c : NR, kc);
             const int accumulates = p->accumulates || block, by_columns = p->cs_a != 1;
             const int64_t stride_a = by_columns ? p->cs_a : p->rs_a;
             const int packs_a = stride_a * (int64_t)sizeof(REAL) % PAGE == 0 ||
                                 (by_columns && (p->rs_a != 1 || right - left > FEW_PANELS * NR));
-            const int64_t most = !packs_a ? p->m : by_columns ? MC : MC - 2 * MR;
-            for (int64_t r = top, base = top, end = top; r < bottom;) {
+            const int64_t most = !packs_a ? p->m : by_columns ? MC : MC - 2 * MR, pitch = NAMED(pitch)(p);
+            const int64_t first_rows = bottom - top < most ? bottom - top : most;
+            const int first_mr = NAMED(next_mr)(first_rows, p->transposed);
+            const enum Reading reading = NAMED(reading_of)(p, b, bottom - top, first_mr);
+            const int64_t first_packed = reading == PACK_BEFORE ? left : left + (right - left) / NR * NR;
+            for (int64_t c = first_packed; c < right && !p->packed; c += NR)
+                NAMED(pack_b_panel)(NAMED(panel)(buffer, c - left, kc), b + c * p->cs_b + start * p->rs_b, p,
+                                    right - c < NR ? right - c : NR, kc);
+            for (int64_t r = top, base = top, end = top, strip = 0; r < bottom; strip++) {
                 const REAL *x = a + r * p->rs_a + start * p->cs_a;
                 if (r == end) {
-                    base = r, end = r + most < bottom ? r + most : bottom;
-                    if (packs_a && by_columns) NAMED(pack_strips)(buffer->packed_a, x, p, end - base, kc);
+                    base = r, end = r + most < bottom ? r + most : bottom, strip = 0;
+                    if (packs_a && by_columns) NAMED(pack_strips)(buffer->packed_a, x, p, end - base, p->m - base, kc);
                     else if (packs_a) NAMED(pack_rows)(buffer->packed_a, x, p->rs_a, end - base, kc);
                 }
                 const int mr = NAMED(next_mr)(end - r, p->transposed);
-                const int64_t lda = !packs_a ? stride_a : by_columns ? mr : PACKED_LDA;
-                if (packs_a) x = buffer->packed_a + (r - base) * (by_columns ? kc : PACKED_LDA);
-                for (int64_t c = left, n = 0; c < right; c += NR, n++) {
+                const int64_t lda = !packs_a ? stride_a : by_columns ? pitch : PACKED_LDA;
+                if (packs_a) x = buffer->packed_a + (by_columns ? strip * pitch * kc : (r - base) * PACKED_LDA);
+                /* Elements of B that the products read, and pack, from their place in memory. */
+                const REAL *unpacked = reading == IN_PLACE || (reading == PACK_ALONG && r == top)
+                                           ? b + start * p->rs_b : NULL;
+                NAMED(Tile) tile;
+                for (int64_t c = left; c < right; c += NR) {
                     REAL *out = p->c + product * p->c_stride + (p->transposed ? c * p->ldc + r : r * p->ldc + c);
                     const REAL *bias = p->bias ? p->bias + (p->transposed ? r : c) : zeros;
-                    REAL (*panel)[NR] = p->packed ? NAMED(packed_panel)(p, c, start, kc) : buffer->packed_b[n];
                     const REAL *addend = accumulates ? out : bias;
                     const int64_t addend_stride = accumulates ? p->ldc : 0;
-                    if (is_direct && right - c >= NR) {
-                        const NAMED(Output) tile = {out, addend, p->ldc, addend_stride};
-                        NAMED(run_micro_kernel)(&tile, x, panel, kc, lda, by_columns, mr);
-                        continue;
-                    }
-                    const NAMED(Output) tile = {*sums, NULL, NR, 0};
-                    NAMED(run_micro_kernel)(&tile, x, panel, kc, lda, by_columns, mr);
-                    NAMED(store_tile)(p, sums, out, addend, addend_stride, mr, right - c < NR ? right - c : NR);
+                    const int is_whole = right - c >= NR;
+                    REAL (*panel)[NR] = p->packed ? NAMED(packed_panel)(p, c, start, kc)
+                                                  : NAMED(panel)(buffer, c - left, kc);
+                    const REAL *from = unpacked && is_whole ? unpacked + c : *panel;
+                    const int64_t ldb = unpacked && is_whole ? p->rs_b : NR;
+                    tile.packed = unpacked && is_whole && reading == PACK_ALONG ? *panel : NULL;
+                    const int is_direct = is_plain && is_whole;
+                    tile.c = is_direct ? out : *sums, tile.ldc = is_direct ? p->ldc : NR;
+                    tile.addend = is_direct && (accumulates || p->bias) ? addend : NULL;
+                    tile.addend_stride = addend_stride;
+                    NAMED(run_micro_kernel)(&tile, x, from, kc, lda, ldb, by_columns, mr);
+                    if (!is_direct)
+                        NAMED(store_tile)(p, sums, out, addend, addend_stride, mr, is_whole ? NR : right - c);
                 }
                 r += mr;
             }
@@ -387,3 +454,4 @@ KERNEL(gemm, REAL *c, const REAL *a, const REAL *b, const REAL *bias, const REAL
 #undef GEMM
 #undef VECTOR
 #undef OF_MR
+#undef RUN
