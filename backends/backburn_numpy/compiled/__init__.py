@@ -65,6 +65,16 @@ def serving(name: str, x: Array) -> Callable[..., None] | None:
     return kernel(name) if x.dtype == FLOAT32 else kernel(f"{name}_double") if x.dtype == FLOAT64 else None
 
 
+def are_alike(first: Array, *others: Array) -> bool:
+    """Whether arrays have the shape and dtype of the first: kernels read as many elements of each."""
+    return all(x.shape == first.shape and x.dtype == first.dtype for x in others)
+
+
+def have_dtype(like: Array, *arrays: Array | None) -> bool:
+    """Whether arrays, some of which may be absent, have the dtype of another one."""
+    return all(x is None or x.dtype == like.dtype for x in arrays)
+
+
 def address(x: Array) -> int:
     """The address of an array's elements. The caller keeps the array alive."""
     # NumPy's ABI: the data pointer follows the object header. Any other way to get it takes as long as the work on a

@@ -94,7 +94,7 @@ def along(k: Any, name: str, axis: int, *operands: Array) -> Array:
     first = operands[0]
     if is_half(first) and compiled.kernel(name) is not None:
         return cast_like(along(k, name, axis, *map(upcast_half, operands)), first)
-    if compiled.serving(name, first) is None:
+    if compiled.serving(name, first) is None or not compiled.are_alike(*operands):
         return OPERATIONS[name].body(k, *operands, axis)
     out = empty(first.shape, first.dtype)
     if first.size and axis == first.ndim - 1:

@@ -152,7 +152,7 @@ def _elementwise(k: Any, name: str, kernel: str, *operands: Array, **options: An
     if pays and (found := run_on_runs(kernel, *operands)) is not None:
         return found
     out = empty(first.shape, first.dtype)
-    if kernel and run_rows(kernel, (out, *operands), first.size):
+    if kernel and compiled.are_alike(*operands) and run_rows(kernel, (out, *operands), first.size):
         return out
     if first.size < tuning.MIN_ELEMENTS_FOR_FORMULAS:
         return OPERATIONS[name].body(k, *operands, **options)

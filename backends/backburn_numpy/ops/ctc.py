@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.base.errors import ShapeError
 from backburn.ops.ctc import IMPOSSIBLE, Lattice, ctc_shape, lattice_gradient, lattice_loss
 from backburn_numpy import compiled
 from backburn_numpy.implements import implements
@@ -34,6 +35,9 @@ def ctc_loss_backward(
     /,
     blank: int = 0,
 ) -> Array:
+    losses = ctc_shape(log_probs.shape, targets.shape, input_lengths.shape, target_lengths.shape, blank=blank)
+    if grad.shape != losses:
+        raise ShapeError(f"the gradient {list(grad.shape)} must have the shape {list(losses)} of the losses")
     return lattice_gradient(_Lattice, k, grad, log_probs, targets, input_lengths, target_lengths, blank)
 
 
@@ -55,7 +59,8 @@ class _Lattice(Lattice):
         steps, examples, places = self.emitted.shape
         out = empty(self.emitted.shape, self.emitted.dtype)
         skips = np.where(self.skips, np.float32(0.0), np.float32(IMPOSSIBLE))
-        arrays = [np.ascontiguousarray(a) for a in (self.emitted, skips, *operands, input_lengths)]
+        arrays = [np.ascontiguousarray(a) for a in (self.emitted, skips, *operands)]
+        arrays.append(np.ascontiguousarray(input_lengths, np.int64))
 
         def part(first: int, last: int) -> None:
             memory = np.empty(2 * (places + 2), np.float32)

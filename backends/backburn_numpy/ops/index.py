@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.dtypes import DType, int64
-from backburn.base.errors import ArgumentError, OutOfRangeError
+from backburn.base.errors import ArgumentError, OutOfRangeError, ShapeError
 from backburn.ops.bodies import quantized_moves
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.index import added, gathered, scattered
@@ -73,9 +73,11 @@ def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
 
 @implements("take_along_axis_backward")
 def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
+    if grad.shape != indices.shape:
+        raise ShapeError(f"the gradient {list(grad.shape)} must have the shape {list(indices.shape)} of the indices")
     if axis in (-1, len(shape) - 1) and indices.shape[axis] > 1:
         kernel = compiled.serving("spread_places", grad)
-        if kernel is not None:
+        if kernel is not None and grad.shape[:-1] == tuple(shape[:-1]):
             return _spread_places(kernel, grad, wrap_indices(indices, shape[axis]), shape)
     out = _zeros(shape, compute_dtype(grad))
     _scatter_add(out, indices, grad, axis)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.base.errors import ShapeError
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.normalization import channel_shape, channels, other_axes
 from backburn.ops.table import OPERATIONS
@@ -80,7 +81,7 @@ def _standardize(
 ) -> Array:
     if is_half(x):
         return in_float32(_standardize, k, x, scale, bias, axis, eps, centred)
-    if x.size and compiled.serving("standardize", x) is not None:
+    if x.size and compiled.serving("standardize", x) is not None and compiled.have_dtype(x, scale, bias):
         rows = fits = _rows(axis, x, scale, bias)
         if fits is None:
             same = scale is None or bias is None or scale.shape == bias.shape
@@ -121,10 +122,12 @@ def _standardize_backward(
 ) -> tuple[Array, Array]:
     if is_half(x):
         return in_float32(_standardize_backward, k, grad, x, scale, axis, eps, centred)
+    if grad.shape != x.shape:
+        raise ShapeError(f"the gradient {list(grad.shape)} must have the shape {list(x.shape)} of the operand")
     out = empty(x.shape, x.dtype)
     if not x.size:
         return out, np.zeros_like(scale)
-    if compiled.serving("standardize_backward", x) is not None:
+    if compiled.serving("standardize_backward", x) is not None and compiled.have_dtype(x, grad, scale):
         if (rows := _rows(axis, x, scale, None)) is not None:
             lines, factor, _ = rows
             shape = lines.shape

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from backburn.ops.recurrent import gru_shapes, lstm_shapes
+from backburn.ops.bodies.scalars import shape_or_none
+from backburn.ops.recurrent import gru_backward_shapes, gru_shapes, lstm_backward_shapes, lstm_shapes
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.half_precision import in_float32, is_half, upcast_half
@@ -26,7 +27,8 @@ def lstm(
     lstm_shapes(projected.shape, hidden.shape, cell.shape, weight.shape, None if bias is None else bias.shape)
     if is_half(projected):
         return in_float32(lstm, k, projected, hidden, cell, weight, bias)
-    if (step := _step_kernel("lstm_step", projected.shape[1:], projected)) is None:
+    step = _step_kernel("lstm_step", projected.shape[1:], projected, hidden, cell, weight, bias)
+    if step is None:
         return OPERATIONS["lstm"].body(k, projected, hidden, cell, contiguous(weight.T).T, bias)
     states = (projected.shape[0], *hidden.shape)
     projected, before, cell, bias = (contiguous(x) for x in (projected, hidden, cell, bias))
@@ -57,7 +59,8 @@ def lstm_backward(
     operands = weight, cell, cells, gates, g_hiddens, g_cells, g_gates
     if is_half(gates):
         return in_float32(lstm_backward, k, *operands)
-    if (step := _step_kernel("lstm_step_backward", gates.shape[1:], gates)) is None:
+    lstm_backward_shapes(weight.shape, cell.shape, cells.shape, gates.shape, *map(shape_or_none, operands[4:]))
+    if (step := _step_kernel("lstm_step_backward", gates.shape[1:], gates, *operands)) is None:
         return OPERATIONS["lstm_backward"].body(k, *operands)
     weight, cell, cells, gates, *grads = map(contiguous, operands)
     grad_sums = empty(gates.shape, gates.dtype)
@@ -88,7 +91,7 @@ def gru(k: Any, projected: Array, hidden: Array, weight: Array, bias: Array | No
     shapes = gru_shapes(projected.shape, hidden.shape, weight.shape, None if bias is None else bias.shape)
     if is_half(projected):
         return in_float32(gru, k, projected, hidden, weight, bias)
-    if (step := _step_kernel("gru_step", shapes[1][1:], projected)) is None:
+    if (step := _step_kernel("gru_step", shapes[1][1:], projected, hidden, weight, bias)) is None:
         return OPERATIONS["gru"].body(k, projected, hidden, contiguous(weight.T).T, bias)
     projected, before, bias = (contiguous(x) for x in (projected, hidden, bias))
     hiddens, gates = (empty(shape, projected.dtype) for shape in shapes)
@@ -118,7 +121,8 @@ def gru_backward(
     operands = weight, hidden, hiddens, gates, g_hiddens, g_gates
     if is_half(gates):
         return in_float32(gru_backward, k, *operands)
-    if (step := _step_kernel("gru_step_backward", gates.shape[1:], gates)) is None:
+    gru_backward_shapes(weight.shape, hidden.shape, hiddens.shape, gates.shape, *map(shape_or_none, operands[4:]))
+    if (step := _step_kernel("gru_step_backward", gates.shape[1:], gates, *operands)) is None:
         return OPERATIONS["gru_backward"].body(k, *operands)
     weight, hidden, hiddens, gates, *grads = map(contiguous, operands)
     sums = (*hiddens.shape[:2], weight.shape[0])
@@ -176,8 +180,8 @@ def _state_product(weight: Array, shape: tuple[int, ...]) -> Callable[[Array, Ar
     return lambda state, out: multiply_into(state, transposed_weight, out)
 
 
-def _step_kernel(name: str, shape: tuple[int, ...], like: Array) -> Callable[..., None] | None:
-    """The kernel of that name for the dtype, and gates of that shape; None if there is none."""
-    fast = compiled.serving(name, like)
+def _step_kernel(name: str, shape: tuple[int, ...], like: Array, *others: Array | None) -> Callable[..., None] | None:
+    """The kernel of that name for the dtype of all arrays, and gates of that shape; None if there is none."""
+    fast = compiled.serving(name, like) if compiled.have_dtype(like, *others) else None
     rows, width = shape
     return None if fast is None else lambda *arrays: fast(*compiled.addresses(*arrays), rows, width // 4)

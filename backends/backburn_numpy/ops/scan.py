@@ -134,7 +134,7 @@ def _run_kernel(
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     stride = inner * dtype.itemsize
     whole = [
-        contiguous(v if v.shape == shape else np.broadcast_to(v, shape))
+        contiguous(v if v.shape == shape else np.broadcast_to(v, shape), dtype)
         if v.__class__ is np.ndarray
         else np.full(inner, v, dtype)
         for v in arrays

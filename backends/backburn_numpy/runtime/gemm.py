@@ -82,7 +82,7 @@ def multiply(
         name, strides = f"blas_{name}", [*left, *right]
     if out is None:
         out = empty((*lead, height, width), dtype)
-    bias, mask = contiguous(bias), None if epilogue is None else contiguous(epilogue.mask)
+    bias, mask = contiguous(bias, dtype), None if epilogue is None else contiguous(epilogue.mask, dtype)
     kernel: Any = compiled.kernel(name)
     kernel(
         *compiled.addresses(out, x, y, bias, mask), epilogue is not None, height, width, depth, *strides, products,

@@ -74,11 +74,38 @@ def gru_shapes(projected: Shape, hidden: Shape, weight: Shape, bias: Shape | Non
     return (projected[0], *hidden), (*projected[:2], 4 * hidden[1])
 
 
-def _gru_backward(
-    weight: Shape, hidden: Shape, hiddens: Shape, gates: Shape, *_: Shape | None
-) -> tuple[Shape, Shape, Shape]:
+def lstm_backward_shapes(
+    weight: Shape, cell: Shape, cells: Shape, gates: Shape, g_hiddens: Shape | None = None,
+    g_cells: Shape | None = None, g_gates: Shape | None = None,
+) -> tuple[Shape, Shape, Shape]:  # fmt: skip
+    """The shapes of the gradients for the projected input and the two states."""
+    _check_results(weight, cell, gates, 4, g_gates, cells, g_hiddens, g_cells)
+    return gates, cell, cell
+
+
+def gru_backward_shapes(
+    weight: Shape, hidden: Shape, hiddens: Shape, gates: Shape, g_hiddens: Shape | None = None,
+    g_gates: Shape | None = None,
+) -> tuple[Shape, Shape, Shape]:  # fmt: skip
+    """The shapes of the gradients for the projected input, the product and the state."""
+    _check_results(weight, hidden, gates, 3, g_gates, hiddens, g_hiddens)
     sums = (*hiddens[:2], 3 * hidden[1])
     return sums, sums, hidden
+
+
+def _check_results(
+    weight: Shape, state: Shape, gates: Shape, parts: int, g_gates: Shape | None, *states: Shape | None
+) -> None:
+    """Check operands of a gradient against the gates; ``states`` are the states of all steps, and their gradients."""
+    if len(gates) != 3 or not gates[0]:
+        raise ShapeError(f"the gates have the shape (steps, examples, 4 * size), not {list(gates)}")
+    steps, rows, size = *gates[:2], gates[2] // 4
+    wanted = [(weight, (parts * size, size)), (state, (rows, size)), (g_gates, (steps, rows, 4 * size))]
+    for found, shape in [*wanted, *((x, (steps, rows, size)) for x in states)]:
+        if found is not None and found != shape:
+            raise ShapeError(
+                f"for gates {list(gates)}, an operand must have the shape {list(shape)}, not {list(found)}"
+            )
 
 
 # ---- helpers ----
@@ -249,7 +276,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(
         kinds="F",
-        shape=lambda weight, cell, cells, gates, *_: (gates, cell, cell),
+        shape=lstm_backward_shapes,
         result=("same", "same", "same"),
         like=("weight", "cell", "cells", "gates"),
         differentiable=True,
@@ -270,6 +297,8 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         ``cells`` and ``gates`` are results of it, and the last three operands the gradients of its results, if any.
         The gradients of weight and bias follow from the first result with one product and one sum over all steps.
         """
+        grads = map(shape_or_none, (g_hiddens, g_cells, g_gates))
+        lstm_backward_shapes(weight.shape, cell.shape, cells.shape, gates.shape, *grads)
         found: list[Any] = []
         g_hidden: Any = None
         g_cell: Any = None
@@ -307,7 +336,7 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
 
     @operation(
         kinds="F",
-        shape=_gru_backward,
+        shape=gru_backward_shapes,
         result=("same", "same", "same"),
         like=("weight", "hidden", "hiddens", "gates"),
         differentiable=True,
@@ -327,6 +356,8 @@ class Recurrent(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
         ``hiddens`` and ``gates`` are results of it, and the last two operands the gradients of its results, if any.
         The gradients of weight and bias follow from the second result with one product and one sum over all steps.
         """
+        grads = map(shape_or_none, (g_hiddens, g_gates))
+        gru_backward_shapes(weight.shape, hidden.shape, hiddens.shape, gates.shape, *grads)
         found: list[Any] = []
         g_hidden: Any = None
         for step in reversed(range(gates.shape[0])):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import math
-import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +17,7 @@ import pytest
 from tests.backends.numpy.test_passes import cases, flat_cases, flat_graph, graph, replayed
 from tests.helpers.kernels import BASE, USABLE, needs_kernels, python, use_level
 from tests.helpers.loops import run
+from tests.helpers.pages import at_the_end, needs_pages
 from tests.helpers.planting import plant
 
 import backburn as bb
@@ -39,7 +38,6 @@ pytestmark = needs_kernels
 
 LEVELS = [name for name in USABLE if name in memory.VECTORS]
 needs_code = pytest.mark.skipif(bool(memory.missing()) or not LEVELS, reason="needs machine code")
-needs_pages = pytest.mark.skipif(sys.platform == "win32", reason="pages are protected by mprotect")
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -1e-42, 1e-310, 1.0, 89.0, -104.0, 126.0, 0.625, 1e30, -1e30)
 
 
@@ -310,7 +308,7 @@ def test_sums_of_columns_add_four_rows_at_a_time(vector: int, dtype: str) -> Non
         wanted[:] = sums
         loop = Loop(vector, size, width, ("some", "sums", "full"), kernels, (("columns", (("made", 0),), 0),))
         room = np.full(width * size // 64 * 64 + 64, 7, np.uint8)
-        held = [_AtTheEnd().array(room), *map(_AtTheEnd().array, (sums, x))]
+        held = [at_the_end(room), *map(at_the_end, (sums, x))]
         run(loop, held, rows)
         first = rows % 4 or 4
         for part in (x[:first], *np.split(x[first:], len(x[first:]) // 4 or 1)):
@@ -496,27 +494,6 @@ def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
 # ---- memory ----
 
 
-class _AtTheEnd:
-    """Arrays that end at a page that cannot be read."""
-
-    def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, 64 * mmap.PAGESIZE)
-        self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.place = 64
-
-    def array(self, x: Any) -> Any:
-        """Copy an array so that it ends at the protected page."""
-        pages = -(-x.nbytes // mmap.PAGESIZE)
-        self.place -= 1
-        end = self.place * mmap.PAGESIZE
-        change = ctypes.CDLL(None).mprotect
-        assert change(ctypes.c_void_p(self.start + end), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
-        self.place -= pages
-        made = np.frombuffer(self.memory, x.dtype, x.size, end - x.nbytes).reshape(x.shape)
-        made[...] = x
-        return made
-
-
 @needs_code
 @needs_pages
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -527,7 +504,7 @@ def test_loops_stay_within_their_arrays(vector: int, dtype: str) -> None:
             rng.standard_normal(shape).astype(dtype) for shape in ((3, width), (3, 1), (width,), (1,), (3, width))
         ]
         x, row, column, one, _ = arrays
-        held = [_AtTheEnd().array(np.zeros((3, width), dtype)), *map(_AtTheEnd().array, arrays)]
+        held = [at_the_end(np.zeros((3, width), dtype)), *map(at_the_end, arrays)]
         kernels = (
             ("multiply", (("array", 1), ("array", 2))),
             ("add", (("made", 0), ("array", 3))),
