@@ -10,21 +10,21 @@
 #include "runtime/thread_pool.h"
 
 #if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, MC_BYTES = 448, MR = 14, PITCH = 16, MAX_TRANSPOSED_MR = 8, NC_PANELS = 16 };
+enum { VECTOR_BYTES = 64, MC_BYTES = 448, MR = 14, PITCH = 16, MAX_TRANSPOSED_MR = 8, NC_PANELS = 16, STEPS = 4 };
 #define FLOATS(name) name##_16
 #define DOUBLES(name) name##_8
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, MC_BYTES = 384, MR = 6, PITCH = 6, MAX_TRANSPOSED_MR = 4, NC_PANELS = 8 };
+enum { VECTOR_BYTES = 32, MC_BYTES = 384, MR = 6, PITCH = 6, MAX_TRANSPOSED_MR = 4, NC_PANELS = 8, STEPS = 1 };
 #define FLOATS(name) name##_8
 #define DOUBLES(name) name##_4
 #else
-enum { VECTOR_BYTES = 16, MC_BYTES = 384, MR = 4, PITCH = 4, MAX_TRANSPOSED_MR = 4, NC_PANELS = 8 };
+enum { VECTOR_BYTES = 16, MC_BYTES = 384, MR = 4, PITCH = 4, MAX_TRANSPOSED_MR = 4, NC_PANELS = 8, STEPS = 1 };
 #define FLOATS(name) name##_4
 #define DOUBLES(name) name##_2
 #endif
 enum { KC = 320, PACKED_LDA = KC + 16, PAGE = 4096 };
-/* From MIN_UNROLLED on, the loop over the depth is unrolled. */
-enum { STEPS = 4, MIN_UNROLLED = 96 };
+/* The least depth for loops of several STEPS. */
+enum { MIN_UNROLLED = 96 };
 
 /* How whole panels of B are read: packed before, packed by the products of the first rows of A, or never packed. */
 enum Reading { PACK_BEFORE, PACK_ALONG, IN_PLACE };

@@ -170,7 +170,7 @@ INLINE void NAMED(micro_kernel)(const NAMED(Tile) *tile, const REAL *a, const RE
     UNROLL for (int i = 1; i < count; i++) thirds[i] = thirds[i - 1] + 3 * lda;
     REAL *packed = tile->packed;
     VECTOR sums[MR][2] = {0};
-    if ((mr == MR || mr == TRANSPOSED_MR) && !packs && depth >= MIN_UNROLLED)
+    if (STEPS > 1 && (mr == MR || mr == TRANSPOSED_MR) && !packs && depth >= MIN_UNROLLED)
         for (; depth >= STEPS; depth -= STEPS) {
             UNROLL for (int i = 0; i < STEPS; i++) {
                 NAMED(add_products)(sums, NAMED(load)(b), NAMED(load)(b + LANES), thirds, lda, i, by_columns, mr);
