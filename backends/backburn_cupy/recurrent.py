@@ -11,7 +11,8 @@ from functools import wraps
 from typing import Any
 
 from backburn.base.dtypes import float32
-from backburn.ops.recurrent import gru_shapes, lstm_shapes
+from backburn.ops.bodies.scalars import shape_or_none
+from backburn.ops.recurrent import gru_backward_shapes, gru_shapes, lstm_backward_shapes, lstm_shapes
 from backburn.ops.table import OPERATIONS
 from backburn_cupy.kernels import geometry
 from backburn_cupy.kernels.sources import c_type
@@ -62,6 +63,8 @@ def lstm_backward(
     g_gates: Array | None = None,
     /,
 ) -> tuple[Array, Array, Array]:
+    grads = map(shape_or_none, (g_hiddens, g_cells, g_gates))
+    lstm_backward_shapes(weight.shape, cell.shape, cells.shape, gates.shape, *grads)
     cell, cells, gates, *given = _contiguous(k, cell, cells, gates, g_hiddens, g_cells, g_gates)
     grad_sums, grad_cell, grad_hidden = k.runner.xp.ndarray(gates.shape, gates.dtype), _wide_zeros(k, cell), None
     for step in reversed(range(len(gates))):
@@ -98,6 +101,8 @@ def gru_backward(
     g_gates: Array | None = None,
     /,
 ) -> tuple[Array, Array, Array]:
+    grads = map(shape_or_none, (g_hiddens, g_gates))
+    gru_backward_shapes(weight.shape, hidden.shape, hiddens.shape, gates.shape, *grads)
     hidden, hiddens, gates, *given = _contiguous(k, hidden, hiddens, gates, g_hiddens, g_gates)
     sums = (*hiddens.shape[:2], weight.shape[0])
     grad_projected, grad_products = (k.runner.xp.ndarray(sums, gates.dtype) for _ in range(2))

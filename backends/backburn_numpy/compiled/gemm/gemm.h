@@ -195,10 +195,10 @@ INLINE void NAMED(micro_kernel)(const NAMED(Tile) *tile, const REAL *a, const RE
             const REAL *addend = tile->addend + i * tile->addend_stride;
             sums[i][0] += NAMED(load)(addend), sums[i][1] += NAMED(load)(addend + LANES);
         }
-    UNROLL for (int i = 0; i < mr; i++) {
-        NAMED(store)(tile->c + i * tile->ldc, sums[i][0]);
-        NAMED(store)(tile->c + i * tile->ldc + LANES, sums[i][1]);
-    }
+    REAL *out = tile->c; /* read once: each store might change the tile, as far as compilers know */
+    const int64_t ldc = tile->ldc;
+    UNROLL for (int i = 0; i < mr; i++, out += ldc)
+        NAMED(store)(out, sums[i][0]), NAMED(store)(out + LANES, sums[i][1]);
 }
 
 /* The tile by address: compilers copy a whole structure by vectors, which wait until all earlier stores are in the
