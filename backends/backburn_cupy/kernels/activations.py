@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from backburn.base.errors import ArgumentError
+from backburn.ops.bodies.shapes import check_same_shape
 from backburn_cupy.kernels import geometry
-from backburn_cupy.kernels.operands import check_same_shape
 from backburn_cupy.kernels.runner import Runner
 from backburn_cupy.kernels.sources import c_type
 

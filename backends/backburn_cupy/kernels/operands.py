@@ -1,4 +1,4 @@
-"""Operands of launchers: shapes that must agree, the types that kernels take, structures passed by value."""
+"""Operands of launchers: the types that kernels take, structures passed by value."""
 
 from __future__ import annotations
 
@@ -7,17 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.errors import ShapeError
 from backburn_cupy.kernels.runner import Runner
 
 Array = Any
-
-
-def check_same_shape(operation: str, first: Array, *others: Array) -> None:
-    """Raise unless all operands have one shape."""
-    for other in others:
-        if other.shape != first.shape:
-            raise ShapeError(f"{operation}: operands of the shapes {list(first.shape)} and {list(other.shape)}")
 
 
 def int64(on: Runner, indices: Array) -> Array:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from backburn.ops.bodies.shapes import check_same_shape
 from backburn.ops.losses import labelled, without_axis
 from backburn_cupy.kernels import geometry
-from backburn_cupy.kernels.operands import check_same_shape, int64
+from backburn_cupy.kernels.operands import int64
 from backburn_cupy.kernels.runner import Runner
 from backburn_cupy.kernels.sources import c_type
 

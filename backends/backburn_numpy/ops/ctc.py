@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.errors import ShapeError
+from backburn.ops.bodies.shapes import check_same_shape
 from backburn.ops.ctc import IMPOSSIBLE, Lattice, ctc_shape, lattice_gradient, lattice_loss
 from backburn_numpy import compiled
 from backburn_numpy.implements import implements
@@ -35,9 +35,8 @@ def ctc_loss_backward(
     /,
     blank: int = 0,
 ) -> Array:
-    losses = ctc_shape(log_probs.shape, targets.shape, input_lengths.shape, target_lengths.shape, blank=blank)
-    if grad.shape != losses:
-        raise ShapeError(f"the gradient {list(grad.shape)} must have the shape {list(losses)} of the losses")
+    ctc_shape(log_probs.shape, targets.shape, input_lengths.shape, target_lengths.shape, blank=blank)
+    check_same_shape("ctc_loss_backward", input_lengths, grad)
     return lattice_gradient(_Lattice, k, grad, log_probs, targets, input_lengths, target_lengths, blank)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from backburn.base.dtypes import DType, int64
-from backburn.base.errors import ArgumentError, OutOfRangeError, ShapeError
+from backburn.base.errors import ArgumentError, OutOfRangeError
 from backburn.ops.bodies import quantized_moves
 from backburn.ops.bodies.scalars import shape_or_none
+from backburn.ops.bodies.shapes import check_same_shape
 from backburn.ops.index import added, gathered, scattered
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
@@ -73,8 +74,7 @@ def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
 
 @implements("take_along_axis_backward")
 def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
-    if grad.shape != indices.shape:
-        raise ShapeError(f"the gradient {list(grad.shape)} must have the shape {list(indices.shape)} of the indices")
+    check_same_shape("take_along_axis_backward", indices, grad)
     if axis in (-1, len(shape) - 1) and indices.shape[axis] > 1:
         kernel = compiled.serving("spread_places", grad)
         if kernel is not None and grad.shape[:-1] == tuple(shape[:-1]):

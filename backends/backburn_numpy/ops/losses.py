@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.errors import OutOfRangeError, ShapeError
+from backburn.base.errors import OutOfRangeError
+from backburn.ops.bodies.shapes import check_same_shape
 from backburn.ops.losses import labelled
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
@@ -40,8 +41,8 @@ def label_cross_entropy(k: Any, x: Array, labels: Array, /, axis: int) -> Array:
 def label_cross_entropy_backward(k: Any, grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
     if is_half(x):
         return in_float32(label_cross_entropy_backward, k, grad, x, labels, axis)
-    if grad.shape != labelled(x.shape, labels.shape, axis=axis):
-        raise ShapeError(f"the gradient {list(grad.shape)} must have the shape {list(labels.shape)} of the labels")
+    labelled(x.shape, labels.shape, axis=axis)
+    check_same_shape("label_cross_entropy_backward", labels, grad)
     class_ids, out = class_indices(labels, x.shape[axis]), empty(x.shape, x.dtype)
     if compiled.serving("label_cross_entropy_backward", x) is None or grad.dtype != x.dtype:
         return OPERATIONS["label_cross_entropy_backward"].body(k, grad, x, labels, axis)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from backburn.base.errors import ShapeError
 from backburn.ops.bodies.scalars import shape_or_none
+from backburn.ops.bodies.shapes import check_same_shape
 from backburn.ops.normalization import channel_shape, channels, other_axes
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
@@ -122,8 +122,7 @@ def _standardize_backward(
 ) -> tuple[Array, Array]:
     if is_half(x):
         return in_float32(_standardize_backward, k, grad, x, scale, axis, eps, centred)
-    if grad.shape != x.shape:
-        raise ShapeError(f"the gradient {list(grad.shape)} must have the shape {list(x.shape)} of the operand")
+    check_same_shape("layer_norm_backward" if centred else "rms_norm_backward", x, grad)
     out = empty(x.shape, x.dtype)
     if not x.size:
         return out, np.zeros_like(scale)
