@@ -206,6 +206,9 @@ MIN_BYTES_TO_FETCH = 1 << 22
 PASS_FLAT_TILE_BYTES = 1 << 12
 #: Portions into which a pass is split, at most. Results depend on it.
 PASS_MAX_PORTIONS = 32
+#: Rows of a portion with sums of columns, at least: each portion has separate sums, which are cleared, written and
+#: added. Results depend on it.
+PASS_MIN_ROWS_OF_SUMS = 64
 #: Cheap kernels that a loop reruns to recompute a value instead of reading it, at most.
 PASS_MAX_RECOMPUTED = 3
 

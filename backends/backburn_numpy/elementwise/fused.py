@@ -182,7 +182,7 @@ class _Program:
         narrow = next((DOWNCASTS[kind] for kind in kinds if kind in DOWNCASTS), None)
         if narrow:
             results = tuple(trace.call(narrow, result) for result in results)
-        calls = needed_calls(trace.calls, results)
+        calls = joined_calls(trace.calls, results)
         last = {x: i for i, (_, _, given) in enumerate(calls) for x in given}
         used = dict.fromkeys(x for _, _, given in calls for x in given if x in trace.constants)
         self.constants = [np.full(1 if x.is_number else SPAN // wide.itemsize, trace.constants[x], wide) for x in used]
@@ -248,20 +248,25 @@ class _Program:
 
 
 def needed_calls(
-    calls: list[Call], results: Sequence[Value], arrays: Mapping[Value, Value] | None = None
+    calls: Sequence[Call], results: Sequence[Value], arrays: Mapping[Value, Value] | None = None
 ) -> list[Call]:
-    """The calls that the results depend on, joined where one kernel computes two.
+    """The calls that the results depend on; ``arrays`` maps values that are single numbers to their arrays."""
+    arrays, needed, kept = arrays or {}, {*results}, []
+    for call in reversed(calls):
+        if call[1] in needed:
+            needed.update(arrays.get(x, x) for x in call[2])
+            kept.append(call)
+    return kept[::-1]
 
-    ``arrays`` maps values that are single numbers to their arrays.
-    """
-    arrays = arrays or {}
-    uses, kept = Counter(results), []
-    for kernel, made, given in reversed(calls):
-        if uses[made]:
-            uses.update(arrays.get(x, x) for x in given)
-            kept.append((kernel, made, given))
+
+def joined_calls(
+    calls: Sequence[Call], results: Sequence[Value], arrays: Mapping[Value, Value] | None = None
+) -> list[Call]:
+    """The :func:`needed_calls`, joined where one kernel computes two."""
+    kept, arrays = needed_calls(calls, results, arrays), arrays or {}
+    uses = Counter([*results, *(arrays.get(x, x) for _, _, given in kept for x in given)])
     joined: dict[Value, Call] = {}
-    for kernel, made, given in reversed(kept):
+    for kernel, made, given in kept:
         for x in given if kernel in ("add", "multiply") else given[:1]:
             first, _, operands = joined[x] if uses[x] == 1 and x in joined else ("", None, [])
             if (both := JOINED.get((first, kernel))) is not None:

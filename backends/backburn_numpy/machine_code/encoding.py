@@ -35,7 +35,7 @@ VECTOR: dict[str, tuple[int, int, int, int]] = {
     }.items()},
     **{name: (1, 2, opcode, BY_SIZE) for name, opcode in {
         "fma213": 0xA8, "fma231": 0xB8, "fms213": 0xAA, "fms231": 0xBA, "fnma213": 0xAC, "fnma231": 0xBC,
-        "select": 0x65,
+        "select": 0x65, "scale": 0x2C,
     }.items()},
     "unpack_high": (1, 1, 0x15, 1), "odd": (2, 1, 0x16, 0), "to_float": (0, 1, 0x5B, 0), "widen": (0, 1, 0x5A, 0),
     "extract": (1, 3, 0x19, 0), "extract_half": (1, 3, 0x1B, 1), "narrow_one": (3, 1, 0x5A, 1),

@@ -36,16 +36,19 @@ def single(x: float) -> float:
     return found
 
 
+#: Adding it rounds a number to an integer, which the low bits hold.
+SHIFT, SHIFT_OF_DOUBLE = 1.5 * 2.0**23, 1.5 * 2.0**52
+
+
 def exp_terms(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda x: x) -> tuple[Vector, Vector]:
-    """``exp(x + rest) / 2**n - 1`` and ``n``; ``added`` adds the rest."""
-    shift = 12582912.0
-    shifted = p.fma(added(x), 1.44269504088896341, shift)
-    n = shifted - shift
+    """``exp(x + rest) / 2**n - 1`` and ``n + SHIFT``; ``added`` adds the rest."""
+    shifted = p.fma(added(x), 1.44269504088896341, SHIFT)
+    n = shifted - SHIFT
     r = added(p.fma(n, 2.12194440e-4, p.fnma(n, 0.693359375, x)))
     q = horner(
         p, r, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
     )
-    return p.fma(q * r, r, r), p.make("int_sub", shifted, p.constant(shift))
+    return p.fma(q * r, r, r), shifted
 
 
 def power_of_2(p: Program, n: Vector) -> Vector:
@@ -53,37 +56,46 @@ def power_of_2(p: Program, n: Vector) -> Vector:
     return p.shifted(p.make("int_add", n, p.bits(bias)), "left", digits)
 
 
+def times_power_of_2(p: Program, x: Vector, shifted: Vector) -> Vector:
+    """``x * 2**n`` for ``n + SHIFT``, by two factors where no instruction does so: one may be out of range."""
+    if p.bytes == 64:
+        return p.make("scale", x, shifted - SHIFT)
+    whole = p.make("int_sub", shifted, p.constant(SHIFT))
+    half = p.shifted(whole, "right", 1)
+    return x * power_of_2(p, half) * power_of_2(p, p.make("int_sub", whole, half))
+
+
 def exp_of_double(p: Program, x: Vector) -> Vector:
-    shift = 1.5 * 2.0**52
     x = p.maximum(-746.0, p.minimum(710.0, x))
-    shifted = p.fma(x, 1.4426950408889634, shift)
-    n = shifted - shift
+    shifted = p.fma(x, 1.4426950408889634, SHIFT_OF_DOUBLE)
+    n = shifted - SHIFT_OF_DOUBLE
     r = p.fnma(n, 1.9082149292705877e-10, p.fnma(n, float.fromhex("0x1.62e42feep-1"), x))
     inverses = (479001600, 39916800, 3628800, 362880, 40320, 5040, 720, 120, 24, 6, 2)
     q = horner(p, r, 1 / 6227020800, *(1 / n for n in inverses))
-    whole = p.make("int_sub", shifted, p.constant(shift))
+    found = p.fma(q * r, r, r) + 1.0
+    if p.bytes == 64:
+        return p.make("scale", found, n)
+    whole = p.make("int_sub", shifted, p.constant(SHIFT_OF_DOUBLE))
     half = p.shifted(p.make("int_add", whole, p.bits(2048)), "right_unsigned", 1)
     half = p.make("int_sub", half, p.bits(1024))
-    found = (p.fma(q * r, r, r) + 1.0) * power_of_2(p, half)
-    return found * power_of_2(p, p.make("int_sub", whole, half))
+    return found * power_of_2(p, half) * power_of_2(p, p.make("int_sub", whole, half))
 
 
 def exp(p: Program, x: Vector, added: Callable[[Vector], Vector] = lambda x: x, is_negative: bool = False) -> Vector:
     if p.size == 8:
         return exp_of_double(p, x)
     x = p.maximum(-104.0, x if is_negative else p.minimum(89.0, x))
-    terms, whole = exp_terms(p, x, added)
-    half = p.shifted(whole, "right", 1)
-    return (terms + 1.0) * power_of_2(p, half) * power_of_2(p, p.make("int_sub", whole, half))
+    terms, shifted = exp_terms(p, x, added)
+    return times_power_of_2(p, terms + 1.0, shifted)
 
 
 def expm1(p: Program, x: Vector) -> Vector:
     x = p.maximum(-18.0, p.minimum(89.0, x))
-    rest, whole = exp_terms(p, x)
-    half = p.shifted(whole, "right", 1)
+    rest, shifted = exp_terms(p, x)
+    whole = p.make("int_sub", shifted, p.constant(SHIFT))
     least = p.select(p.compare(p.make("to_float", whole), 126.0, LESS), whole, p.bits(126))
     below = 1.0 - power_of_2(p, p.make("int_sub", p.bits(0), least))
-    found = (rest + below) * power_of_2(p, half) * power_of_2(p, p.make("int_sub", whole, half))
+    found = times_power_of_2(p, rest + below, shifted)
     return p.select(p.compare(x, 0.0, IS_EQUAL), x, found)
 
 

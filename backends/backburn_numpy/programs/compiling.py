@@ -10,8 +10,8 @@ from typing import Any
 from backburn.base.dtypes import float32, float64
 from backburn.programs.compiling import PASSES as COMMON
 from backburn.programs.executable import CompiledProgram
+from backburn.programs.fusion.expansions import expand_logsumexp, expand_variances
 from backburn.programs.fusion.partition import fuse_calls
-from backburn.programs.fusion.variances import expand_variances
 from backburn.programs.ir import Call, Pass, Program, Variable, listed, rewrite
 from backburn.programs.passes.epilogues import join_epilogues, mask_before_pools
 from backburn.programs.passes.in_place import Update, donated_parts, split_updates
@@ -34,7 +34,7 @@ def _split(program: Program, k: Any) -> list[Call]:
 _EPILOGUES = partial(join_epilogues, with_epilogue=epilogues.with_epilogue)
 #: The passes that join calls, with kernels and without them.
 PASSES: tuple[Pass, ...] = (
-    *(_split, join_products, mask_before_pools, _EPILOGUES, expand_variances),
+    *(_split, join_products, mask_before_pools, _EPILOGUES, expand_variances, expand_logsumexp),
     partial(fuse_calls, compile=compile_plan, knows=knows),
 )
 WITHOUT_KERNELS: tuple[Pass, ...] = (join_products, mask_before_pools, _EPILOGUES, fuse_calls)

@@ -18,11 +18,11 @@ from backburn.programs.lowering import UNTRACEABLE, Value
 from backburn.programs.lowering import Call as KernelCall
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
-from backburn_numpy.elementwise.fused import DOWNCASTS, UPCASTS, FormulaTrace, needed_calls
+from backburn_numpy.elementwise.fused import DOWNCASTS, UPCASTS, FormulaTrace, joined_calls, needed_calls
 from backburn_numpy.machine_code import loops
 from backburn_numpy.machine_code import memory as machine_code
 from backburn_numpy.machine_code.loops import LINE
-from backburn_numpy.programs import norm_loops, tiles_verifier, verifier
+from backburn_numpy.programs import row_loops, tiles_verifier, verifier
 from backburn_numpy.programs.effects import ARRAYS_ALONG_ROWS
 from backburn_numpy.programs.tile_loops import Joined, Pass, Step
 
@@ -35,7 +35,7 @@ MOST_ARRAYS = 6
 #: The dtype of indices.
 INDEX = np.dtype(np.int64)
 #: The kernels along rows that are not called as :data:`ALONG`.
-NORMS = {"standardize": NORM, "standardize_backward": NORM_BACKWARD, norm_loops.MOMENTS: MOMENTS}
+NORMS = {"standardize": NORM, "standardize_backward": NORM_BACKWARD, row_loops.MOMENTS: MOMENTS}
 #: The kernels of operations along rows whose names differ.
 NAMES = {
     "take_along_axis": "pick", "take_along_axis_backward": "pick_backward", "layer_norm": "standardize",
@@ -60,6 +60,9 @@ EXACT = frozenset((
 #: The kernels that reduce rows.
 OF_ROWS = {"sum": "sum_rows", "mean": "sum_rows", "max": "max_rows", "min": "min_rows"}
 
+
+#: The rows that sums of columns add in their own dtype.
+ROWS_OF_SUMS = 4
 
 #: Stands for an absent operand of a kernel.
 ABSENT = Value()
@@ -145,11 +148,16 @@ class TileCode:
         tile = tuning.PASS_FLAT_TILE_BYTES if is_flat else tuning.PASS_TILE_BYTES
         #: The rows of a block, which tiles do not cross: repeated inputs lie elsewhere for the next one.
         self._block = plan.block or space.rows
-        self._tall = min(self._block, max(1, tile // (width * size)))
+        extents = plan.extents
+        has_sums = any(extents[v] is Extent.COLUMN for v in plan.outputs)
+        tall = max(1, tile // (width * size))
+        self._tall = min(self._block, -(-tall // ROWS_OF_SUMS) * ROWS_OF_SUMS if has_sums else tall)
         tiles = -(-space.rows // self._tall)
         is_small = space.size <= tuning.MOST_ELEMENTS_OF_ONE_PORTION
         tasks = max(1, space.size // tuning.ELEMENTS_PER_TASK)
         portions = 1 if is_small else min(tuning.PASS_MAX_PORTIONS, tasks, tiles)
+        if has_sums:
+            portions = min(portions, max(1, space.rows // tuning.PASS_MIN_ROWS_OF_SUMS))
         self._portion = -(-tiles // portions) * self._tall
         self._portions = -(-space.rows // self._portion)
         #: Row strides in bytes, by extent.
@@ -189,7 +197,6 @@ class TileCode:
                 if (sums := self._trace.sums.get(made)) is not None:
                     self._extents[sums] = Extent.COLUMN
                     self._makers[sums] = step.call
-        extents = plan.extents
         results = [self._values[id(v), extents[v], None] for v in plan.outputs]
         if self._rounding:
             results = [self._converted(DOWNCASTS, self._makers[x], x) for x in results]
@@ -304,10 +311,10 @@ class TileCode:
         """Encode the kernel calls for the interpreter."""
         trace, size, width = self._trace, self.dtype.itemsize, self._plan.space.width
         needed = [x for x, sums in trace.sums.items() if sums in results and x not in results]
-        calls = needed_calls(trace.calls, [*results, *needed], self._arrays)
+        calls = joined_calls(self._distinct(results), [*results, *needed], self._arrays)
         steps = self._loops(calls, results, {*inputs, *results} - self._halves) or [*calls]
         #: The values with several numbers per row.
-        self._moments = {x[1] for x in steps if not isinstance(x, Joined) and x[0] == norm_loops.MOMENTS}
+        self._moments = {x[1] for x in steps if not isinstance(x, Joined) and x[0] == row_loops.MOMENTS}
         arrays = {
             Extent.FULL: -(-self._tall * width * size // LINE) * LINE,
             Extent.ROW: -(-self._tall * size // LINE) * LINE,
@@ -405,25 +412,53 @@ class TileCode:
             self.finished = self._finished(steps, inputs, results, known)
             tiles_verifier.verify(self.finished)
 
-    def _loops(self, calls: Sequence[KernelCall], results: list[Value], memory: set[Value]) -> list[Step] | None:
-        """The calls, some joined into loops, with norms split if that saves sweeps; None if nothing is joined."""
-        trace, space, size = self._trace, self._plan.space, self.dtype.itemsize
+    def _distinct(self, results: list[Value]) -> list[KernelCall]:
+        """The recorded calls without those that compute the elements that another one does, unless they are results."""
+        trace, same, known = self._trace, dict[Value, Value](), dict[tuple[Any, ...], Value]()
+        found = list[KernelCall]()
+        for kernel, made, operands in trace.calls:
+            given = [same.get(x, x) for x in operands]
+            if self._extents[made] is Extent.FULL and made not in results and made not in trace.options:
+                key = kernel, *(float(trace.constants[x]).hex() if x in trace.constants else x for x in given)
+                if (first := known.setdefault(key, made)) is not made:
+                    same[made] = first
+                    continue
+            found.append((kernel, made, given))
+        return found
 
-        def looped(calls: Sequence[KernelCall]) -> list[Step] | None:
-            one = Pass(calls, results, self._extents, self._arrays, trace.constants, space.width, size, memory)
+    def _loops(self, calls: Sequence[KernelCall], results: list[Value], memory: set[Value]) -> list[Step] | None:
+        """The calls, some joined into loops, and split before if that saves sweeps; None if nothing is joined."""
+        trace, space, size = self._trace, self._plan.space, self.dtype.itemsize
+        ways = [calls]
+        is_wide = space.width >= row_loops.MIN_WIDTH and self.dtype is FLOAT32
+        if is_wide and not machine_code.missing() and any(kernel in row_loops.SWEEPS for kernel, _, _ in calls):
+            facts = trace.options, trace.sums, self._extents, self._makers
+            parts = row_loops.split_rows(calls, ABSENT, trace.constant, *facts)
+            ways.append(needed_calls(parts, results, self._arrays))
+        found: list[list[Step]] = []
+        for way in ways:
+            one = Pass(way, results, self._extents, self._arrays, trace.constants, space.width, size, memory)
             if space.size * size >= tuning.MIN_BYTES_TO_FETCH:
                 one.ahead = self._tall * space.width * size
-            return one.loops()
+            if (steps := one.loops()) is not None:
+                found.append(steps)
+        for steps in sorted(found, key=self._sweeps):
+            if all(step.compiles() for step in steps if isinstance(step, Joined)):
+                return steps
+        return None
 
-        found = looped(calls)
-        has_norms = any(kernel in norm_loops.SWEEPS for kernel, _, _ in calls)
-        if not has_norms or self.dtype is FLOAT64 or space.width < norm_loops.MIN_WIDTH or machine_code.missing():
-            return found
-        zero = Value(is_number=True)
-        trace.constants[zero] = 0.0
-        parts = norm_loops.split_norms(calls, ABSENT, zero, trace.options, trace.sums, self._extents, self._makers)
-        split = looped(needed_calls(parts, results, self._arrays))
-        return split if split and _sweeps(split) < _sweeps(found or calls) else found
+    def _sweeps(self, steps: Sequence[Step]) -> int:
+        """About how many times steps sweep over the elements of a tile."""
+        return sum(
+            1 if isinstance(step, Joined) else row_loops.SWEEPS.get(step[0], not self._is_of_numbers(step))
+            for step in steps
+        )
+
+    def _is_of_numbers(self, call: KernelCall) -> bool:
+        """Whether a kernel computes numbers of rows from such numbers."""
+        return self._extents[call[1]] is Extent.ROW and all(
+            self._extents.get(self._arrays.get(x, x)) is not Extent.FULL for x in call[2]
+        )
 
     def _finished(
         self,
@@ -520,11 +555,6 @@ def row_terms(repeat: Repeat | None, step: int) -> list[tuple[int, int, int]]:
     """Where the rows of an array begin, which are ``step`` bytes apart, as ``repeat.h`` reads it."""
     terms = [(1, 0, 1)] if repeat is None else repeat.terms
     return [(each, count, stride * step) for each, count, stride in (*terms, *[(1, 0, 0)] * (MAX_TERMS - len(terms)))]
-
-
-def _sweeps(steps: Sequence[Step]) -> int:
-    """About how many times steps sweep over the elements of a tile."""
-    return sum(1 if isinstance(step, Joined) else norm_loops.SWEEPS.get(step[0], 1) for step in steps)
 
 
 def _of_elements(plan: Plan) -> Plan:

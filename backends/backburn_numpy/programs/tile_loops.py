@@ -14,7 +14,7 @@ from backburn_numpy import compiled, tuning
 from backburn_numpy.machine_code.functions import function_of
 from backburn_numpy.machine_code.loops import MOST_ARRAYS, Loop, compiled_loop
 from backburn_numpy.machine_code.memory import VECTORS, Code, missing
-from backburn_numpy.programs.norm_loops import MOMENTS
+from backburn_numpy.programs.row_loops import MOMENTS
 
 #: The kernels that reduce rows, and their names in loops.
 REDUCTIONS = {
@@ -42,7 +42,7 @@ CHEAP = frozenset(
 
 @dataclass(slots=True)
 class Joined:
-    """Calls as one loop: what it reads and writes, all arrays in the order of its addresses, and its code."""
+    """Calls as one loop: what it reads and writes, all arrays in the order of its addresses, and once made its code."""
 
     calls: list[Call]
     reads: list[Value]
@@ -50,7 +50,16 @@ class Joined:
     arrays: list[Value]
     #: Scratch memory for sums of a few rows, one for each of the sums of columns, which are its last writes.
     some: list[Value]
-    code: Code
+    loop: Loop
+    code: Code = field(init=False)
+
+    def compiles(self) -> bool:
+        """Make the code; False if it needs more registers than there are."""
+        try:
+            self.code = compiled_loop(self.loop)
+        except Unsupported:
+            return False
+        return True
 
 
 Step: TypeAlias = "Call | Joined"
@@ -83,7 +92,7 @@ class Pass:
     _unfetched: set[Value] = field(default_factory=set)
 
     def loops(self) -> list[Step] | None:
-        """The calls, some joined into loops; None without machine code, or if nothing is joined."""
+        """The calls, some joined into loops without code; None without machine code, or if nothing is joined."""
         if missing():
             return None
         try:
@@ -265,4 +274,4 @@ class Pass:
             tuple((kind, tuple(map(operand, given)), places[x]) for kind, given, x in outputs),
             self.ahead if fetched else 0, tuple(places[x] for x in fetched),
         )  # fmt: skip
-        return Joined(calls, [*reads], writes, arrays, some, compiled_loop(loop))
+        return Joined(calls, [*reads], writes, arrays, some, loop)

@@ -338,6 +338,8 @@ _SCHEME_PREFIX: Final = re.compile(r"q(u?int|float)\d")
 qint8: Final = QuantizedDType()
 
 FLOATS: Final = (float16, bfloat16, float32, float64)
+#: Significant bits and the largest exponent of each float dtype.
+PRECISIONS: Final = {"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)}
 COMPLEX: Final = (complex64, complex128)
 INTS: Final = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 #: Every dtype of tensors, by name.
@@ -352,6 +354,12 @@ _FOREIGN_NAMES: Final = {
     "double": "float64", "fp16": "float16", "fp32": "float32", "fp64": "float64", "half": "float16", "int": "int64",
     "long": "int64", "short": "int16", "single": "float32", "uint": "uint64",
 }  # fmt: skip
+
+
+def largest(dtype: DType) -> float:
+    """The largest finite number of a float dtype."""
+    digits, exponent = PRECISIONS[dtype.name]
+    return (2.0 - 2.0 ** (1 - digits)) * 2.0**exponent
 
 
 def as_dtype(dtype: Any) -> DType:

@@ -10,7 +10,7 @@ import math
 from functools import partial
 from typing import Any, Protocol, overload
 
-from backburn.base.dtypes import int64
+from backburn.base.dtypes import int64, largest
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.ops.bodies.half_precision import in_float32, upcast_half
 from backburn.ops.bodies.slicing import slice_axis
@@ -184,12 +184,8 @@ def _grad_norm_of_powers(k: Any, g: Any, x: Any, out: Any, ord: float) -> Any:
 
 def grad_logsumexp(k: Any, g: Any, x: Any, out: Any, axis: Axes) -> Any:
     """Each element's share of the sum; 0 where all are -inf. Infinite elements have equal shares."""
-    kept = keepdims_shape(x.shape, axis)
-    total, g = k.reshape(out, kept), k.reshape(k.where(k.equal(out, -math.inf), 0.0, g), kept)
-    infinite = k.full(kept, 0.0, k.dtype(x))  # the infinite totals, of which nothing is differentiated
-    for bound in (math.inf, -math.inf):
-        infinite = k.where(k.equal(total, bound), bound, infinite)
-    terms = k.where(k.equal(x, infinite), 0.0, k.sub(x, infinite))
+    kept, bound = keepdims_shape(x.shape, axis), largest(k.dtype(x))
+    g, terms = k.reshape(k.where(k.equal(out, -math.inf), 0.0, g), kept), k.clip(x, -bound, bound)
     if len(axis) == 1:  # softmax has an accurate derivative even if one element dominates
         return k.mul(k.softmax(terms, axis[0] % len(x.shape)), g)
     return k.mul(k.exp(k.sub(terms, k.logsumexp(terms, axis, True))), g)

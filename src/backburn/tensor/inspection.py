@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.dtypes import ComplexDType, DType, IntDType, as_dtype, promote, promote_scalar
+from backburn.base.dtypes import PRECISIONS, ComplexDType, DType, IntDType, as_dtype, largest, promote, promote_scalar
 from backburn.base.errors import ArgumentError, DTypeError, ShapeError
 from backburn.hints import add_hints
 from backburn.ops.rules.shapes import broadcast
@@ -130,10 +130,6 @@ class IntInfo:
     dtype: DType
 
 
-#: Significant bits and the largest exponent of each float dtype.
-_FLOATS = {"float16": (11, 15), "bfloat16": (8, 127), "float32": (24, 127), "float64": (53, 1023)}
-
-
 def finfo(type: Tensor | DType | str, /) -> FloatInfo:
     """The limits of a float dtype, of the parts of a complex one, or of a tensor's.
 
@@ -153,9 +149,8 @@ def finfo(type: Tensor | DType | str, /) -> FloatInfo:
 
 @functools.cache
 def _float_info(dtype: DType) -> FloatInfo:
-    digits, exponent = _FLOATS[dtype.name]
-    largest = (2.0 - 2.0 ** (1 - digits)) * 2.0**exponent
-    return FloatInfo(dtype.bits, 2.0 ** (1 - digits), largest, -largest, 2.0 ** (1 - exponent), dtype)
+    digits, exponent = PRECISIONS[dtype.name]
+    return FloatInfo(dtype.bits, 2.0 ** (1 - digits), largest(dtype), -largest(dtype), 2.0 ** (1 - exponent), dtype)
 
 
 def iinfo(type: Tensor | DType | str, /) -> IntInfo:

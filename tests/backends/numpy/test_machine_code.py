@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import product, takewhile
 from typing import Any
 
 import capstone
@@ -31,7 +31,7 @@ from backburn_numpy.machine_code import functions, loops, memory, vectors
 from backburn_numpy.machine_code.encoding import Assembler, Memory
 from backburn_numpy.machine_code.kernels import LONG, function_code
 from backburn_numpy.machine_code.loops import Loop, assemble
-from backburn_numpy.programs import formulas, norm_loops, tile_code, tile_loops
+from backburn_numpy.programs import formulas, row_loops, tile_code, tile_loops
 from backburn_numpy.runtime import threads
 
 pytestmark = needs_kernels
@@ -99,6 +99,12 @@ MEMORIES = {
 }  # fmt: skip
 
 
+def first_function(code: bytes) -> list[str]:
+    """The instructions up to the first return, as text."""
+    reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    return [x.mnemonic for x in takewhile(lambda x: x.mnemonic != "ret", reader.disasm(code, 0))]
+
+
 def disassembled(code: bytes) -> list[str]:
     """Instructions as text; fails if some bytes are not instructions."""
     reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
@@ -145,6 +151,8 @@ def test_masked_instructions_disassemble_correctly() -> None:
     a.vector("add", 18, 3, 18, mask=1)
     a.vector("fma213", 18, 19, Memory(1), splat=True)
     a.vector("select", 20, 21, 2, mask=3)
+    a.vector("scale", 22, 17, 9)
+    a.vector("scale", 3, 30, Memory(1), splat=True)
     a.vector("compare", 2, 25, 9, immediate=17)
     for name, to, first, second in (("or", 2, 3, 4), ("xor", 5, 5, 5), ("test", 6, 0, 6), ("from", 1, 0, 0)):
         a.masks(name, to, first, second)
@@ -158,9 +166,10 @@ def test_masked_instructions_disassemble_correctly() -> None:
     assert disassembled(a.finished()) == [
         "vmovups zmm17 {k1} {z}, zmmword ptr [r8 + r10]", "vmovups zmmword ptr [r8 + r10] {k1}, zmm17",
         "vaddps zmm18 {k1}, zmm3, zmm18", "vfmadd213ps zmm18, zmm19, dword ptr [rcx]{1to16}",
-        "vblendmps zmm20 {k3}, zmm21, zmm2", "vcmplt_oqps k2, zmm25, zmm9", "korw k2, k3, k4", "kxorw k5, k5, k5",
-        "kortestw k6, k6", "kmovw k1, eax", "vextractf64x4 ymm1, zmm17, 1", "vcvtsd2ss xmm0, xmm0, xmm0",
-        "vcvtps2pd zmm20, ymm19", "vcvtps2ph ymm18, zmm25, 0", "vcvtph2ps zmm18, ymm25",
+        "vblendmps zmm20 {k3}, zmm21, zmm2", "vscalefps zmm22, zmm17, zmm9",
+        "vscalefps zmm3, zmm30, dword ptr [rcx]{1to16}", "vcmplt_oqps k2, zmm25, zmm9", "korw k2, k3, k4",
+        "kxorw k5, k5, k5", "kortestw k6, k6", "kmovw k1, eax", "vextractf64x4 ymm1, zmm17, 1",
+        "vcvtsd2ss xmm0, xmm0, xmm0", "vcvtps2pd zmm20, ymm19", "vcvtps2ph ymm18, zmm25, 0", "vcvtph2ps zmm18, ymm25",
         "prefetcht0 byte ptr [r13 + r10 + 0x40]", "prefetchw byte ptr [rax + r10 + 0x4000]",
     ]  # fmt: skip
     a = Assembler(32, 4)
@@ -382,6 +391,8 @@ def norms(which: str, x: Any, scale: Any, bias: Any, grad: Any) -> list[Any]:
             return functional.layer_norm(x, bias=bias)
         if which == "root mean square":
             return functional.rms_norm(x, scale)
+        if which == "residual":  # a product with the scale, and a sum, which are rounded separately
+            return functional.rms_norm(x * 2.0, scale) + x
         if which == "two":
             return functional.layer_norm(x, scale, bias) - functional.layer_norm(x, bias, scale, eps=0.5)
         if which == "between others":  # log(0) past the end of a row is infinite
@@ -395,7 +406,10 @@ def norms(which: str, x: Any, scale: Any, bias: Any, grad: Any) -> list[Any]:
 def norm_difference(monkeypatch: pytest.MonkeyPatch, widths: Sequence[int]) -> str:
     """The first norm with different results for machine code and kernels; empty if they are all equal."""
     rng = np.random.default_rng(4)
-    kinds = ("all", "alone", "scale", "bias", "root mean square", "two", "between others", "far", "not finite")
+    kinds = (
+        *("all", "alone", "scale", "bias", "root mean square", "residual", "two", "between others", "far"),
+        "not finite",
+    )
     for width, which in product(widths, kinds):
         x, grad = rng.standard_normal((2, int(rng.integers(4, 14)), width)).astype(np.float32)
         scale, bias = rng.standard_normal((2, width)).astype(np.float32)
@@ -419,6 +433,72 @@ def test_norms_equal_their_kernels_bitwise(vector: int, monkeypatch: pytest.Monk
     assert norm_difference(monkeypatch, (32, 33, 45, 64, 100, 1021, 1024, 1025, 2050, 3100)) == ""
 
 
+def shares(which: str, x: Any, y: Any) -> list[Any]:
+    """A softmax, or logarithms of one or of sums of exponentials, between other calls."""
+    z = x * y
+    if which == "softmax":
+        return [bb.softmax(z, axis=-1) + y, z]
+    if which == "log_softmax":
+        return [bb.log_softmax(z, axis=-1) * y]
+    if which == "both":
+        return [bb.softmax(z, axis=-1) * bb.log_softmax(z, axis=-1) + z]
+    if which == "logsumexp":
+        return [bb.logsumexp(z, axis=-1), z * 2.0]
+    if which == "two":
+        return [bb.softmax(z * 2.0, axis=-1) * y - bb.softmax(y * 3.0, axis=-1) * z]
+    value, pull = bb.vjp(lambda x: bb.logsumexp(x * y, axis=-1), x)
+    return [value, *pull(bb.sum(y, axis=-1))]
+
+
+def share_difference(monkeypatch: pytest.MonkeyPatch, widths: Sequence[int]) -> str:
+    """The first softmax with different results for machine code and kernels; empty if they are all equal."""
+    rng = np.random.default_rng(5)
+    kinds = ("softmax", "log_softmax", "both", "two", "logsumexp", "gradient")
+    for width, which, is_finite in product(widths, kinds, (True, False)):
+        x, y = rng.standard_normal((2, int(rng.integers(5, 14)), width)).astype(np.float32)
+        x *= np.float32(rng.choice((1.0, 30.0)))
+        if not is_finite:
+            x[0], x[1, 0], x[2, -1], x[3, 1:], y = -np.inf, np.inf, np.nan, -np.inf, np.abs(y)
+        try:
+            found, wanted, plan = both(partial(shares, which), [x, y], monkeypatch, "autodiff(capture(numpy))")
+        except CaptureError as error:
+            return str(error)
+        assert "loops and" in plan
+        if not all(map(same, found, wanted)):
+            return f"{which} of {width}, finite: {is_finite}"
+    return ""
+
+
+@needs_code
+def test_softmax_equals_its_kernels_bitwise(vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert share_difference(monkeypatch, (32, 33, 45, 64, 100, 1021, 1024, 1025, 2050)) == ""
+
+
+#: Faults of softmax in loops, as below.
+FAULTS_OF_SHARES: dict[str, tuple[Any, str, str, str]] = {
+    "parts are joined with other calls": (
+        *(tile_code.TileCode, "_loops", "needed_calls(parts", "joined_calls(parts"),
+    ),
+    "infinite differences": (row_loops, "split_rows", "if is_bounded", "if False"),
+    "one row of powers for all": (row_loops, "split_rows", "key = x, is_bounded", "key = None, is_bounded"),
+    "the sum in place of its logarithm": (
+        *(row_loops, "split_rows", 'add", made, [make("log"', 'add", made, [make("fill"'),
+    ),
+    "a power of 2 too many": (functions, "times_power_of_2", "shifted - SHIFT", "shifted - (SHIFT - 1.0)"),
+}  # fmt: skip
+
+
+@needs_code
+@pytest.mark.parametrize("fault", FAULTS_OF_SHARES)
+def test_faults_of_softmax_are_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    use_level(monkeypatch, LEVELS[-1])
+    if "power of 2" in fault and memory.VECTORS[LEVELS[-1]] == 32:
+        pytest.skip("an instruction of AVX-512")
+    plant(monkeypatch, *FAULTS_OF_SHARES[fault])
+    monkeypatch.setattr(loops, "_known", type(loops._known)())
+    assert share_difference(monkeypatch, (45, 100))
+
+
 #: Faults of norms in loops: the method, the source text that is replaced, and its replacement.
 FAULTS_OF_NORMS: dict[str, tuple[Any, str, str, str]] = {
     "a product is rounded": (
@@ -432,7 +512,7 @@ FAULTS_OF_NORMS: dict[str, tuple[Any, str, str, str]] = {
     "moments of the previous row": (loops._Assembly, "_advance", "MOMENTS * loop.size", "loop.size"),
     "one number for all moments": (loops._Assembly, "_numbers", "which * self._loop.size", "0"),
     "moments overlap other values": (tile_code.TileCode, "_lower", "loops.MOMENTS * arrays[Extent.ROW]", "0"),
-    "two norms are one": (norm_loops, "split_norms", "key = x, options[of]", "key = x, (0.0, False)"),
+    "two norms are one": (row_loops, "split_rows", "key = x, options[of]", "key = x, (0.0, False)"),
     "products of columns are sums": (vectors.Body, "_add_to_columns", "len(registers) == 1", "True"),
 }  # fmt: skip
 
@@ -676,6 +756,7 @@ def test_loops_fetch_the_next_tile_s_elements_once(monkeypatch: pytest.MonkeyPat
         return loops.compiled_loop(loop)
 
     monkeypatch.setattr(tile_loops, "compiled_loop", noted)
+    monkeypatch.setattr(row_loops, "SWEEPS", {})  # the softmax is a kernel between loops
     x = np.ones((40, 64), np.float32)
 
     def function(x: Any, y: Any) -> list[Any]:
@@ -686,7 +767,7 @@ def test_loops_fetch_the_next_tile_s_elements_once(monkeypatch: pytest.MonkeyPat
     assert {loop.ahead for loop in made} <= {0, 1024}
     count = sum(len(loop.fetched) for loop in made)
     assert count == 4  # the two matrices and the two results
-    text = [line for loop in made for line in disassembled(assemble(loop).split(b"\xc3")[0] + b"\xc3")]
+    text = [line for loop in made for line in first_function(assemble(loop))]
     lines = max(64, 4 * vector) // 64
     assert sum("prefetch" in line for line in text) == count * lines
     made.clear()

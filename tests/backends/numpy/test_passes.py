@@ -459,6 +459,53 @@ def test_passes_compute_variances_from_sums(dtype: str) -> None:
             assert np.max(np.abs(made - wanted) / wanted) <= (2.0**-22 if dtype == "float32" else 1e-13)
 
 
+def test_variances_that_overflow_are_infinite() -> None:
+    x = np.random.default_rng(3).normal(size=(64, 128)).astype(np.float32)
+    x[::2] = np.float32(1e30) + np.float32(1e28) * x[::2]
+
+    def function(x: Any) -> Any:
+        y = x * 1.5
+        return [bb.var(y, axis=1), (y - bb.mean(y, axis=1, keepdims=True)) / bb.std(y, axis=1, keepdims=True)]
+
+    (variances, standardized), captured = replayed(function, [x], "capture(numpy)")
+    assert "no pass computes var" not in str(captured.plan())
+    assert np.isinf(variances[::2]).all()
+    assert np.isfinite(variances[1::2]).all()
+    assert not standardized[::2].any()
+    assert standardized[1::2].all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logsumexp_and_its_gradient_share_their_sums(dtype: str) -> None:
+    rng = np.random.default_rng(10)
+    given = (10.0 * rng.normal(size=(60, 96))).astype(dtype)
+    given[0], given[1], given[2, 3], given[3, 5:7], given[4, 1], given[5, 0] = (
+        1e3,
+        -np.inf,
+        np.inf,
+        np.inf,
+        np.nan,
+        1e30,
+    )
+    weights = rng.normal(size=60).astype(dtype)
+
+    def function(x: Any, weights: Any) -> Any:
+        value, pull = bb.vjp(lambda x: bb.logsumexp(x * 0.5, axis=1), x)
+        return [value, pull(weights)[0] * 2.0]
+
+    (sums, slopes), captured = replayed(function, [given, weights], "autodiff(capture(numpy))")
+    assert "logsumexp" not in (plan := str(captured.plan()))
+    assert "softmax" not in plan
+    y = given.astype(np.float64) * 0.5
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(np.clip(y, -1e300, 1e300) - np.clip(y.max(axis=1, keepdims=True), -1e300, 1e300))
+        shares = powers / powers.sum(axis=1, keepdims=True)
+    shares[1] = 0.0  # of a row of -inf
+    bound = 2.0**-21 if dtype == "float32" else 1e-14
+    np.testing.assert_allclose(sums, np.log(powers.sum(axis=1)) + y.max(axis=1), rtol=bound)
+    np.testing.assert_allclose(slopes, shares * weights[:, None], rtol=64 * bound, atol=1e-37)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_standard_deviations_are_roots_of_variances(dtype: str) -> None:
     given = np.random.default_rng(9).normal(size=(70, 48)).astype(dtype)

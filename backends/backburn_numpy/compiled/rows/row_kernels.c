@@ -55,7 +55,6 @@ INLINE void exp_of_several(Lanes *x) {
     const float shift = 12582912.0f, terms[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
                                                 5.0000001201e-1f};
     Lanes shifted[SEVERAL], n[SEVERAL], r[SEVERAL], p[SEVERAL];
-    Ints whole[SEVERAL], half[SEVERAL];
     EACH x[k] = smaller_lanes(SPLAT(89.0f), x[k]);
     EACH x[k] = larger_lanes(SPLAT(-104.0f), x[k]);
     EACH shifted[k] = x[k] * 1.44269504088896341f + shift;
@@ -64,12 +63,17 @@ INLINE void exp_of_several(Lanes *x) {
     EACH r[k] = r[k] + n[k] * 2.12194440e-4f;
     EACH p[k] = SPLAT(1.9875691500e-4f);
     UNROLL for (int t = 0; t < 5; t++) EACH p[k] = p[k] * r[k] + terms[t];
-    EACH whole[k] = (Ints)((Bits)shifted[k] - (Bits)SPLAT(shift));
-    EACH half[k] = whole[k] >> 1;
     EACH p[k] = p[k] * r[k];
     EACH p[k] = p[k] * r[k] + r[k];
+#if defined(__AVX512F__)
+    EACH x[k] = (Lanes)_mm512_scalef_ps((__m512)(p[k] + 1.0f), (__m512)n[k]);
+#else
+    Ints whole[SEVERAL], half[SEVERAL];
+    EACH whole[k] = (Ints)((Bits)shifted[k] - (Bits)SPLAT(shift));
+    EACH half[k] = whole[k] >> 1;
     EACH x[k] = (p[k] + 1.0f) * (Lanes)(((Bits)half[k] + 127u) << 23);
     EACH x[k] = x[k] * (Lanes)(((Bits)whole[k] - (Bits)half[k] + 127u) << 23);
+#endif
 }
 
 /* x with 0 in a lane, if there is one of that number. */
@@ -155,7 +159,7 @@ KERNEL(softmax_backward, float *restrict out, const float *restrict grad, const 
 KERNEL(log_softmax, float *restrict out, const float *restrict x, int64_t rows, int64_t width) {
     if (width < SHORT) return backburn_log_softmax_short_rows(out, x, rows, width);
     for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        const float top = largest(x, width), logarithm = logf(powers(0, x, top, width, -1));
+        const float top = largest(x, width), logarithm = log_of(powers(0, x, top, width, -1));
         LOOP for (int64_t i = 0; i < width; i++) out[i] = (x[i] - top) - logarithm;
     }
 }
@@ -163,7 +167,7 @@ KERNEL(log_softmax, float *restrict out, const float *restrict x, int64_t rows, 
 KERNEL(logsumexp, const float *restrict x, float *restrict out, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, x += width) {
         const float top = largest(x, width), shift = fabsf(top) == INFINITY ? 0.0f : top;
-        out[r] = logf(powers(0, x, shift, width, -1)) + shift;
+        out[r] = log_of(powers(0, x, shift, width, -1)) + shift;
     }
 }
 

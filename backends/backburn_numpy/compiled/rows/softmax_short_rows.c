@@ -43,7 +43,7 @@ void backburn_log_softmax_short_rows(float *restrict out, const float *restrict 
     FOR_BLOCKS {
         powers(some, tops, x, few, width);
         for (int64_t q = 0; q < few; q++, x += width, out += width) {
-            const float logarithm = logf(sum_of(some + q * width, width));
+            const float logarithm = log_of(sum_of(some + q * width, width));
             for (int64_t i = 0; i < width; i++) out[i] = (x[i] - tops[q]) - logarithm;
         }
     }

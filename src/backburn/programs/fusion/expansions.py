@@ -1,4 +1,4 @@
-"""Variances of rows and columns as sums, which passes compute along with other calls on the same elements."""
+"""Calls written out in steps that passes compute along with other calls on the same elements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from backburn.base.dtypes import bool_
+from backburn.base.dtypes import bool_, largest
 from backburn.programs.fusion.partition import FUSABLE, OF_ROWS, may_have_rows, rows_of
 from backburn.programs.fusion.plan import ALONG_ROWS, axes_of
 from backburn.programs.ir import Call, Program, Variable, arguments, ordered, variables_in
@@ -28,13 +28,55 @@ def expand_variances(program: Program, k: Any) -> list[Call]:
     centres = {tuple(call.operands): call for call in program.calls if _is_difference(call)}
     for call in program.calls:
         if call.operation in ("var", "std") and _pays(call, makers, means):
-            found += _Expansion(program, k, call).calls(means, centres)
+            found += _Variance(program, k, call).calls(means, centres)
         else:
             found.append(call)
-    if len(found) == len(program.calls):
+    return _in_order(program, found)
+
+
+def expand_logsumexp(program: Program, k: Any) -> list[Call]:
+    """A program of calls of ``k`` in which logarithms of sums of exponentials and their gradients share the sums.
+
+    The gradient reads an element's share of the sum, by a ``softmax`` of the operand with infinities replaced. It has
+    exponentials of its own, which another pass computes faster than it reads them; in the same pass they are shared.
+    """
+    sums = {call.operands[0]: call for call in program.calls if call.operation == "logsumexp" and _is_of_rows(call)}
+    shares: dict[Variable, list[Call]] = {}
+    makers = program.makers() if sums else {}
+    for call in program.calls if sums else ():
+        if call.operation == "softmax" and (clip := makers.get(call.operands[0])) is not None and _is_bounded(clip):
+            x = clip.operands[0]
+            if x in sums and arguments(call)[1] == len(x.shape) - 1:
+                shares.setdefault(x, []).append(call)
+    expanded = {sums[x]: _LogSumExp(program, k, sums[x]) for x in shares}
+    expanded |= {call: expanded[sums[x]] for x, calls in shares.items() for call in calls}
+    found = [one for call in program.calls for one in (expanded[call].of(call) if call in expanded else (call,))]
+    return _in_order(program, found)
+
+
+def _in_order(program: Program, calls: list[Call]) -> list[Call]:
+    """Calls in place of a program's, each after those that compute its operands; the program's if none is new."""
+    if len(calls) == len(program.calls):
         return program.calls
-    known = {v: call for call in found for v in call.writes}
-    return ordered([v for call in found for v in variables_in([call.results])], known)
+    known = {v: call for call in calls for v in call.writes}
+    return ordered([v for call in calls for v in variables_in([call.results])], known)
+
+
+def _is_of_rows(call: Call) -> bool:
+    """Whether a call reduces rows along the last axis, as passes iterate over them."""
+    x = call.operands[0]
+    if not isinstance(x, Variable) or not x.dtype.is_floating or x.dtype.bits < 32 or len(x.shape) < 2:
+        return False
+    space, depth = rows_of(x.shape, x.dtype)
+    return axes_of(call) == (len(x.shape) - 1,) and depth == 1 and may_have_rows(space)
+
+
+def _is_bounded(call: Call) -> bool:
+    """Whether a call replaces the infinities of a variable by the largest finite numbers."""
+    if call.operation != "clip" or not isinstance(call.operands[0], Variable):
+        return False
+    bound = largest(call.operands[0].dtype)
+    return arguments(call)[1:] == [-bound, bound]
 
 
 def _is_mean(call: Call) -> bool:
@@ -70,7 +112,7 @@ def _pays(call: Call, makers: dict[Variable, Call], means: dict[Any, Call]) -> b
 
 
 class _Expansion:
-    """The calls in place of a variance."""
+    """The calls in place of one."""
 
     def __init__(self, program: Program, k: Any, call: Call) -> None:
         self._program, self._k, self._call = program, k, call
@@ -80,6 +122,42 @@ class _Expansion:
         made: Variable = self._program.variable(shape, self._call.results.dtype) if results is None else results
         self._made.append(Call(operation, getattr(self._k, operation), [*operands], {}, made))
         return made
+
+
+class _LogSumExp(_Expansion):
+    """The calls in place of the logarithms of sums of exponentials, and of elements' shares of the sums."""
+
+    def __init__(self, program: Program, k: Any, call: Call) -> None:
+        super().__init__(program, k, call)
+        self._x = x = call.operands[0]
+        self._bound, self._kept = largest(x.dtype), (*x.shape[:-1], 1)
+        self._top = self._make("max", [x, axes_of(call), True], self._kept)
+        self._shift = self._bounded(self._top)
+        self._total = self._make("sum", [self._powers(), axes_of(call), True], self._kept)
+        self._factor = self._make("reciprocal", [self._total], self._kept)
+
+    def _bounded(self, x: Variable) -> Variable:
+        return self._make("clip", [x, -self._bound, self._bound], x.shape)
+
+    def _powers(self) -> Variable:
+        """The exponentials of the differences to a row's largest element, which are finite."""
+        shape = self._x.shape
+        return self._make("exp", [self._make("sub", [self._bounded(self._x), self._shift], shape)], shape)
+
+    def of(self, call: Call) -> list[Call]:
+        """The calls in place of this one; the first ones compute what all read."""
+        if call is self._call:
+            logarithm = self._make("log", [self._total], self._kept)
+            found = self._make("add", [logarithm, self._top], self._kept)
+            self._make("reshape", [found, tuple(call.results.shape)], call.results.shape, call.results)
+        else:
+            self._make("mul", [self._powers(), self._factor], self._x.shape, call.results)
+        made, self._made = self._made, []
+        return made
+
+
+class _Variance(_Expansion):
+    """The calls in place of a variance."""
 
     def calls(self, means: dict[Any, Call], centres: dict[tuple[Any, ...], Call]) -> list[Call]:
         """The calls; they use the existing ``means`` and differences, ``centres``."""
@@ -97,6 +175,7 @@ class _Expansion:
         rest = self._make("mean", [centre, axes, keep], shape)
         freedom = float(count - correction)
         lost = self._make("mul", [self._make("square", [rest], shape), count / freedom], shape)
+        lost = self._make("minimum", [lost, largest(result.dtype)], shape)  # what remains of infinity is infinite
         total = self._make("sub", [self._make("div", [squares, freedom], shape), lost], shape)
         errors = self._make("mul", [lost, 64 * EPSILONS[result.dtype.bits]], shape)
         none = self._program.variable(shape, bool_)
