@@ -197,6 +197,25 @@ def test_a_replayed_step_writes_in_place(spec: str) -> None:
     assert places[4] == places[5] == places[9]
 
 
+@pytest.mark.parametrize("spec", ["numpy", "capture(numpy)"])
+def test_deep_copies_outlive_captured_steps(spec: str) -> None:
+    with bb.use_backend(spec):
+        sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+        model = ANY.Llama(ANY.LlamaConfig(vocab_size=32, **sizes)).eval()
+        cache = ANY.Cache()
+        model(bb.asarray([[1, 2, 3]]), cache=cache)
+        cache = cache.fixed(16)
+        decode = bb.capture(lambda cache, x: (cache, model(x, cache=cache)), on_fallback="allow")
+        saved, sums = [], []
+        for i in range(4):
+            saved.append(copy.deepcopy(cache))
+            sums.append(cache.keys[0].sum().item())
+            cache, _ = decode(cache, bb.asarray([[i]]))
+        assert "replayed" in repr(decode) or spec == "numpy"
+        assert [int(x.length) for x in saved] == [3, 4, 5, 6]
+        assert [x.keys[0].sum().item() for x in saved] == sums
+
+
 def test_a_referenced_buffer_is_copied() -> None:
     case = frozen("llama")
     model, text = case.model("capture(numpy)"), tokens(case, "capture(numpy)")

@@ -915,3 +915,83 @@ def test_a_function_takes_arguments_by_name() -> None:
     assert captured(x, scale=2.0, shift=x).tolist() == [3.0, 6.0]
     assert repr(captured) == "<captured function: replayed>"
     assert repr(copy.deepcopy(captured)).endswith("since it has not been called>")
+
+
+@dataclasses.dataclass
+class Setting:
+    scale: float = 1.0
+
+
+class Settings:
+    """An object of a class that is no tree."""
+
+    def __init__(self) -> None:
+        self.scale, self.inner = 1.0, {"scale": [1.0]}
+
+
+class Scaled(nn.Module):
+    """A model with settings in containers and objects."""
+
+    def __init__(self) -> None:
+        self.weight = nn.parameter(bb.ones((2,)))
+        self.table, self.items, self.data, self.object, self.names = {"scale": 1.0}, [1.0], Setting(), Settings(), {"a"}
+
+    def __call__(self, x: Any) -> Any:
+        factors = [self.table["scale"], self.items[0], self.data.scale, self.object.scale]
+        for factor in (*factors, self.object.inner["scale"][0], float(len(self.names))):
+            x = x * factor
+        return x * self.weight
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "dict": lambda m: m.table.update(scale=3.0), "list": lambda m: m.items.__setitem__(0, 3.0),
+    "dataclass": lambda m: setattr(m.data, "scale", 3.0), "object": lambda m: setattr(m.object, "scale", 3.0),
+    "nested": lambda m: m.object.inner["scale"].__setitem__(0, 3.0), "set": lambda m: m.names.update("bc"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_state", [True, False])
+@pytest.mark.parametrize("change", CHANGES)
+def test_settings_that_change_in_place_are_noticed(change: str, is_state: bool) -> None:
+    with bb.use_backend(RECORDING):
+        model, x = Scaled(), bb.ones((2,))
+        if is_state:
+            step = bb.capture(lambda model, x: (model, model(x)), on_fallback="error")
+            run = lambda: step(model, x)[1]
+        else:
+            function = bb.capture(lambda model, x: model(x), state=False, on_fallback="error")
+            run = lambda: function(model, x)
+        assert [run().tolist() for _ in range(4)] == [[1.0, 1.0]] * 4
+        CHANGES[change](model)
+        assert [run().tolist() for _ in range(4)] == [[3.0, 3.0]] * 4
+
+
+def test_arguments_that_change_in_place_are_noticed() -> None:
+    x, settings, names = bb.ones((2,), backend=RECORDING), Settings(), {1}
+    of_object = bb.capture(lambda x, s: x * s.inner["scale"][0], state=False)
+    of_set = bb.capture(lambda x, s: x * float(len(s)), state=False)
+    for i in range(6):
+        settings.inner["scale"][0] = float(i // 3)
+        names.add(i // 3)
+        assert of_object(x, settings).tolist() == [i // 3] * 2
+        assert of_set(x, names).tolist() == [len(names)] * 2
+
+
+def test_complex_arguments_with_other_zeros_have_their_own_recordings() -> None:
+    x = bb.ones((1,), dtype="complex64", backend="capture(numpy)")
+    root = bb.capture(lambda x, a: bb.sqrt(x * a), state=False)
+    for a, sign in ((complex(-1, 0.0), 1), (complex(-1, -0.0), -1)):
+        assert [root(x, a).tolist() for _ in range(3)] == [[complex(0, sign)]] * 3
+
+
+@pytest.mark.parametrize("backend", ["numpy", "capture(numpy)"])
+def test_outputs_that_are_the_state_may_be_kept(backend: str) -> None:
+    def step(state: Any, x: Any) -> Any:
+        new = state + x
+        return new, [new, {"twice": new}]
+
+    captured, state, kept = bb.capture(step), bb.zeros((2,), backend=backend), []
+    for _ in range(4):
+        state, out = captured(state, bb.ones((2,), backend=backend))
+        kept.append(out)
+    assert [(a.tolist(), b["twice"].tolist()) for a, b in kept] == [([float(i)] * 2,) * 2 for i in range(1, 5)]

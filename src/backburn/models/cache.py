@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from backburn.backend.capturing import copy_primitive
 from backburn.base.dtypes import DType
 from backburn.base.errors import ArgumentError, ShapeError
 from backburn.tensor import creation, index, shape
@@ -70,7 +71,13 @@ class Cache:
         return Cache(self.capacity, self.length, [*self.keys], [*self.values], self.present, True)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
-        return self.__copy__()
+        """A cache with buffers of its own: a captured step uses up the tensors that it is given."""
+
+        def copied(x: Any) -> Any:
+            return type(x)(copy_primitive(x.backend, x.primitive), x.backend, x.dtype) if is_tensor(x) else x
+
+        keys, values = [*map(copied, self.keys)], [*map(copied, self.values)]
+        return Cache(self.capacity, copied(self.length), keys, values, copied(self.present))
 
     def __repr__(self) -> str:
         return f"Cache(steps={self.length}, capacity={self.capacity}, layers={len(self.keys)})"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import is_dataclass
+from functools import partial
 from operator import attrgetter, is_
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import getweakrefcount
 
@@ -15,7 +18,7 @@ from backburn.backend.host_numbers import HasState
 from backburn.base.contexts import ACTIVE
 from backburn.base.errors import ArgumentError
 from backburn.base.mutable_trees import MutableTree
-from backburn.base.trees import flatten, same, unflatten
+from backburn.base.trees import NODE_TYPES, Structure, flatten, same, unflatten
 from backburn.tensor.classes import Tensor
 from backburn.tensor.core.invalidation import STATE, Invalidated, invalidate
 from backburn.tensor.core.levels import FROM_INNER, INNER
@@ -34,6 +37,10 @@ class State:
     def __init__(self, state: Any) -> None:
         self._box = [state]
         self._leaves = flatten(self._box)
+        others = [x for x in self._leaves[0] if not isinstance(x, Tensor | HasState)]
+        #: What may change without a change of the tree, and its contents at the last :meth:`key`.
+        self._settings = [*settings_of(self._leaves[1]), *(x for x in others if contents(x) is not x)]
+        self._contents: list[Any] = []
         self._tree = MutableTree(self._box, lambda x: isinstance(x, Tensor | HasState))
         self.tensors: list[Tensor] = []
         #: The optimizers and the like, with the names of their tensors, and the index of the first of these.
@@ -206,6 +213,8 @@ class State:
                 return False
         if not self._tree.unchanged():
             return False
+        if self._settings and not same([*map(contents, self._settings)], self._contents):
+            return False
         for holder, names, first in self._holders:
             held = holder.held_tensors()
             if len(held) != len(names) or not all(map(is_, held, self.tensors[first : first + len(names)])):
@@ -215,7 +224,9 @@ class State:
     def key(self) -> Any:
         """A key that is equal for two states that one program can serve."""
         leaves, structure = self._leaves
+        self._contents = [*map(contents, self._settings)]
         others = [None if isinstance(x, Tensor) else constant_key(x) for x in leaves]  # an optimizer is its own key
+        others += self._contents
         paths = [leaf.paths for leaf in self._tree.leaves]
         names = [(first, names) for _, names, first in self._holders]
         return structure, others, paths, names, [description(x) for x in self.tensors]
@@ -254,7 +265,13 @@ class Batch:
             first.setdefault(id(x.primitive), i) if about[-1] else i
             for i, (x, about) in enumerate(zip(self.tensors, abouts, strict=True))
         ]
+        others += map(contents, settings_of(self._structure))
         self.key = (self._structure, others, abouts, self._same)
+
+    def is_like(self, key: Any) -> bool:
+        """Whether the key of another batch is the same: as by :func:`same`, in less time."""
+        structure, others, abouts, equal = self.key
+        return bool(abouts == key[2] and equal == key[3] and structure == key[0]) and same(others, key[1])
 
     def tree(self, primitives: list[Any]) -> Any:
         """The batch with tensors over other primitives."""
@@ -315,8 +332,66 @@ class PlainBatch:
 
 
 def constant_key(x: Any) -> tuple[Any, Any]:
-    """A key for a value that is not a tensor: by class, and floats by their ``repr``, which tells 0.0 from -0.0."""
-    return x.__class__, repr(x) if x.__class__ is float else x
+    """A key for a value that is not a tensor: its class, and its contents or itself."""
+    return x.__class__, contents(x)
+
+
+#: The most values of one that are compared, and how deep they are nested; the others count as unchanged while they
+#: are the same objects.
+MOST_CONTENTS, MOST_LEVELS = 1000, 4
+#: The types of values that cannot change, and of those whose attributes are not settings.
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, slice, type(...)))
+_OPAQUE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, partial)
+#: The packages whose objects have no settings among their attributes: changes in optimizers are noticed elsewhere.
+_UNREAD = ("backburn", "logging")
+
+
+def contents(value: Any) -> Any:
+    """What a list, dict, set or object has at present, to compare with :func:`same`; else the value itself.
+
+    Tensors, and objects of backburn's classes, are themselves: changes of these are noticed elsewhere.
+    """
+    return value if value.__class__ in _PLAIN else _contents(value, [MOST_CONTENTS], 0)
+
+
+def _contents(value: Any, left: list[int], level: int) -> Any:
+    cls = value.__class__
+    left[0] -= 1
+    if cls in _PLAIN or left[0] < 0 or level == MOST_LEVELS:
+        return value
+    if cls is list or cls is tuple:
+        found = [_contents(x, left, level + 1) for x in value]
+        return value if cls is tuple and all(map(is_, found, value)) else (cls, found)
+    if isinstance(value, dict):
+        return cls, [*value], [_contents(x, left, level + 1) for x in value.values()]
+    if isinstance(value, set):
+        left[0] -= len(value)
+        return (cls, {*value}) if left[0] >= 0 else value
+    if isinstance(value, _OPAQUE) or cls.__module__.startswith(_UNREAD):
+        return value
+    if NODE_TYPES[cls] is not None and not is_dataclass(value):
+        return value  # a module, or a type with functions for trees
+    fields = getattr(value, "__dict__", None)
+    if not fields:
+        return value
+    return cls, id(value), [*fields], [_contents(x, left, level + 1) for x in fields.values()]
+
+
+def settings_of(structure: Structure) -> list[Any]:
+    """The values in nodes of a tree that belong to no child, and whose contents may change."""
+    found: list[Any] = []
+    left = [structure]
+    while left:
+        node = left.pop()
+        left += node.children
+        if (rest := node.rest) is None:
+            continue
+        if rest.__class__ is tuple and len(rest) == 2 and rest[0] is node.cls:  # a module's other attributes
+            if not _PLAIN.issuperset(map(type, rest[1].values())):
+                found += [x for x in rest[1].values() if contents(x) is not x]
+        elif contents(rest) is not rest:
+            found.append(rest)
+    return found
 
 
 def description(x: Tensor) -> tuple[Any, ...]:

@@ -177,7 +177,7 @@ class Captured:
                 primitives = plain.read(batch) if around[1:] == contexts and latest.holds() else None
                 if primitives is None:
                     inputs = Batch(batch)
-                    if around == (inputs.key, *contexts) and latest.holds():
+                    if around[1:] == contexts and inputs.is_like(around[0]) and latest.holds():
                         primitives = inputs.primitives
                 if primitives is not None:
                     result, self._last = latest.replay(left, primitives), last
@@ -238,7 +238,9 @@ class Captured:
             if copies is not None:
                 slots.restore(before)
             raise
-        kept = {id(x) for x in (*State(state).tensors, *slots.held, *flatten((out, batch))[0])}
+        new = State(state).tensors
+        out = _apart(out, {id(x) for x in new})
+        kept = {id(x) for x in (*new, *slots.held, *flatten((out, batch))[0])}
         invalidate((x for x in before if id(x) not in kept), STATE)
         return state, out
 
@@ -300,6 +302,14 @@ class Captured:
             words = f"capture: the step runs as it is, since {error}"
             warnings.warn(words, CaptureWarning, stacklevel=stack_level())
         return str(error)
+
+
+def _apart(out: Any, state: Collection[int]) -> Any:
+    """The outputs of a step, with other tensors in place of those of the state, which the next call uses up."""
+    leaves, structure = flatten(out)
+    if not any(id(x) in state for x in leaves):
+        return out
+    return unflatten(structure, [maker(x, False)(primitive_of(x)) if id(x) in state else x for x in leaves])
 
 
 def _copies(slots: State) -> list[Any] | None:
