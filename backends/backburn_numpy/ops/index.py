@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.dtypes import DType, int64
-from backburn.base.errors import ArgumentError, OutOfRangeError
+from backburn.base.errors import ArgumentError, OutOfRangeError, ShapeError
 from backburn.ops.bodies import quantized_moves
 from backburn.ops.bodies.scalars import shape_or_none
 from backburn.ops.bodies.shapes import check_same_shape
@@ -110,11 +110,17 @@ def scatter_reduce(x: Array, indices: Array, values: Array, /, axis: int, mode: 
     return cast_like(out, x)
 
 
+#: The most axes of NumPy's arrays, which its ``take`` does not check.
+MOST_AXES = 64
+
+
 @implements("take", takes_backend=True)
 def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
     if x.__class__ is QuantizedArray:
         return quantized_moves.take(k, x, indices, axis)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    if len(shape) > MOST_AXES:
+        raise ShapeError(f"the result would have {len(shape)} axes, more than {MOST_AXES}")
     size = math.prod(shape)
     if size and size * x.itemsize < tuning.MIN_POOLED_BYTES:
         return np.asarray(x.take(indices, axis))  # else a single element would be a scalar

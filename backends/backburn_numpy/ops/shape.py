@@ -174,4 +174,5 @@ def overlap_add(x: Array, /, length: Shape, stride: Shape, axis: Shape, dilation
 
 @implements("diagonal")
 def diagonal(x: Array, /, offset: int, axis1: int, axis2: int) -> Array:
-    return x.diagonal(offset, axis1, axis2)
+    rows, columns = x.shape[axis1], x.shape[axis2]
+    return x.diagonal(max(-rows, min(offset, columns)), axis1, axis2)  # NumPy fails for offsets beyond 32 bits

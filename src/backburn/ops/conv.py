@@ -30,6 +30,10 @@ Shape = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 
 
+#: The largest stride, padding and dilation: positions of windows fit 64 bits.
+LARGEST_STEP = (1 << 31) - 1
+
+
 # ---- shapes ----
 
 
@@ -44,6 +48,11 @@ def check_window(rank: int, stride: Shape, padding: Pairs, dilation: Shape) -> N
         raise ArgumentError(f"stride and dilation are 1 or more, not {list(stride)} and {list(dilation)}")
     if any(width < 0 for pair in padding for width in pair):
         raise ArgumentError(f"padding is 0 or more, not {list(padding)}")
+    if rank and max(*stride, *dilation, *sum(padding, ())) > LARGEST_STEP:
+        raise ArgumentError(
+            f"stride, padding and dilation are at most {LARGEST_STEP}, not {list(stride)}, {list(padding)} and "
+            f"{list(dilation)}"
+        )
 
 
 def window_reach(size: int, dilation: int) -> int:

@@ -30,7 +30,7 @@ from backburn.tensor.core.dispatch import (
     upcast_half,
 )
 from backburn.tensor.core.host import first_out_of_range
-from backburn.tensor.core.indices import counted_from_zero, no_such_index
+from backburn.tensor.core.indices import as_int64, counted_from_zero, no_such_index
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.methods import method
 from backburn.tensor.core.options import axis_of, dtype_of, integer, one_of
@@ -55,7 +55,7 @@ def _indices_operand(name: str, value: Any) -> Any:
     indices = tensor_operand(name, value)
     if indices.dtype.kind != "int":
         raise DTypeError(f"{name}: indices are integers, not {describe((indices,))}; cast them with astype('int64')")
-    return cast(indices, int64)
+    return as_int64(indices)
 
 
 def _plain_operand(name: str, value: Any) -> Any:

@@ -18,8 +18,9 @@ from backburn.hints import add_hints
 from backburn.hints.numpy import AT
 from backburn.ops.index import canonical_slice, sliced
 from backburn.ops.rules.shapes import broadcast
-from backburn.tensor.core.dispatch import Number, Scalar, call, cast, kind_operand
+from backburn.tensor.core.dispatch import Number, Scalar, call, kind_operand
 from backburn.tensor.core.host import asarray
+from backburn.tensor.core.indices import as_int64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.wrapping import is_tensor
 from backburn.tensor.index import _columns, _out_of_range_error, _plain_operand, _value_operand
@@ -51,7 +52,7 @@ def getitem(x: T, key: Any, /) -> T:
     if x._dtype.kind != "quantized" and (basic := _basic(x.shape, key)) is not None:
         return _slice_and_reshape(x, *basic)
     if is_tensor(key) and key.dtype.kind == "int" and x.ndim:
-        return call("take", x, cast(key, int64), axis=0)
+        return call("take", x, as_int64(key), axis=0)
     kind_operand("x[...]", x, "FCIBQ")
     if (truth := _one_truth(key)) is not None:
         y = getitem(x, None)
@@ -349,7 +350,7 @@ def _item(x: Any, part: Any) -> Any:
     if tensor is None:
         tensor = asarray(part, backend=x.backend)
         if isinstance(part, list) and not tensor.size:
-            tensor = cast(tensor, int64)
+            tensor = as_int64(tensor)
     if tensor.dtype.kind not in ("int", "bool"):
         raise DTypeError(f"x[...]: indices are integers or truth values, not {describe((tensor,))}")
     return tensor
@@ -412,7 +413,7 @@ def _axis_index(x: Any, index: int, axis: int) -> int:
 def _index_tensors(x: Any, item: Any, axis: int) -> tuple[Sequence[Any], Any]:
     """Int64 tensors for the axes from ``axis`` on that a tensor indexes; for a mask, also all of them as one tensor."""
     if item.dtype.kind == "int":
-        return [cast(item, int64)], None
+        return [as_int64(item)], None
     lengths = x.shape[axis : axis + item.ndim]
     if any(n not in (0, length) for n, length in zip(item.shape, lengths, strict=True)):
         raise AxisError(
@@ -491,7 +492,7 @@ def _write(x: Any, key: Any, value: Any, how: str) -> Any:
         if getattr(value, "shape", ()) in ((), places):
             value = _value_operand(name, x, value)
             try:
-                return _write_entries(x, cast(key, int64), value, places, how)
+                return _write_entries(x, as_int64(key), value, places, how)
             except OutOfRangeError as error:
                 raise _out_of_range_error(name, x, [(0, key)], error) from error
     plan = plan_index(x, key)

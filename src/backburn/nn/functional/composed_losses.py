@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.dtypes import DType, float16, int64
+from backburn.base.dtypes import DType, float16
 from backburn.base.errors import DTypeError, OutOfRangeError, ShapeError
 from backburn.tensor.core.dispatch import call, cast, promote_operands, tensor_operand, upcast_half
+from backburn.tensor.core.indices import as_int64
 from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import bounded, integer, number, one_of
@@ -273,7 +274,7 @@ def ctc_loss(
     integers = [tensor_operand(name, t) for t in (targets, input_lengths, target_lengths)]
     if any(t.dtype.kind != "int" for t in integers):
         raise DTypeError(f"{name}: targets and lengths are integers. Operands: {describe((log_probs, *integers))}")
-    targets, input_lengths, target_lengths = (cast(t, int64) for t in integers)
+    targets, input_lengths, target_lengths = map(as_int64, integers)
     (log_probs,), dtype = loss_operands(name, log_probs)
     try:
         losses = call(

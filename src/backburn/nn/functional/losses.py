@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backburn.base.contexts import MEANS
-from backburn.base.dtypes import float32, int64
+from backburn.base.dtypes import float32
 from backburn.base.errors import BackburnError, DTypeError, OutOfRangeError
 from backburn.tensor.core.dispatch import (
     call,
@@ -21,6 +21,7 @@ from backburn.tensor.core.dispatch import (
     tensor_operand,
     upcast_half,
 )
+from backburn.tensor.core.indices import as_int64
 from backburn.tensor.core.integers import has_wide_integers, in_float64
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import axis_of, integer, number
@@ -181,4 +182,4 @@ def _label_operands(name: str, x: Tensor, target: Tensor, weight: Tensor | None)
     x = float_operand(name, x)
     if weight is not None:
         x, weight = promote_present(name, x, weight)
-    return x, cast(target, int64), weight
+    return x, as_int64(target), weight

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from backburn.base.dtypes import int64
 from backburn.base.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from backburn.nn.functional.composed_losses import loss_operands, reduced
-from backburn.tensor.core.dispatch import call, cast, tensor_operand
-from backburn.tensor.core.indices import counted_from_zero
+from backburn.tensor.core.dispatch import call, tensor_operand
+from backburn.tensor.core.indices import as_int64, counted_from_zero
 from backburn.tensor.core.messages import describe
 from backburn.tensor.core.options import integer
 from backburn.tensor.creation import arange, full
@@ -52,7 +51,7 @@ def rnnt_loss(
     if any(t.dtype.kind != "int" for t in integers):
         raise DTypeError(f"{name}: targets and lengths are integers. Operands: {describe((log_probs, *integers))}")
     (x,), dtype = loss_operands(name, log_probs)
-    labels, inputs, outputs = counted_from_zero(integers[0]), *(cast(t, int64) for t in integers[1:])
+    labels, inputs, outputs = counted_from_zero(integers[0]), *map(as_int64, integers[1:])
     fits = x.ndim == 4 and labels.shape == (x.shape[0], x.shape[2] - 1) and inputs.shape == outputs.shape == x.shape[:1]
     if not fits or not x.shape[1]:
         raise ShapeError(

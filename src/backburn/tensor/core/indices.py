@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburn.base.dtypes import int64
+from backburn.base.dtypes import int64, uint64
 from backburn.base.errors import BackburnError, OutOfRangeError
 from backburn.tensor.core.dispatch import cast
 from backburn.tensor.core.messages import describe
 
-#: All bits but the sign.
+#: A number beyond any axis.
 _LARGEST = (1 << 63) - 1
 
 
+def as_int64(indices: Any) -> Any:
+    """Indices in int64; those that it does not hold as a number beyond any axis, so that backends reject them."""
+    if indices.dtype is uint64:
+        k = indices._backend
+        indices = indices.__class__(k.minimum(indices._primitive, _LARGEST), k, uint64)
+    return cast(indices, int64)
+
+
 def counted_from_zero(indices: Any) -> Any:
-    """Indices in int64, negative ones as numbers beyond any axis, so that backends reject them."""
-    x = cast(indices, int64)
+    """:func:`as_int64`, with negative indices as a number beyond any axis, too."""
+    x = as_int64(indices)
     k = x._backend
     # Without the checks of `call`, which are unnecessary here, since layers call this often.
-    return x.__class__(k.bitwise_and(x._primitive, _LARGEST), k, int64)
+    return x.__class__(k.where(k.less(x._primitive, 0), _LARGEST, x._primitive), k, int64)
 
 
 def no_such_index(
