@@ -9,8 +9,8 @@ from typing import Any
 from backburn.ops.table import OPERATIONS
 from backburn.programs.executable import CompiledProgram
 from backburn.programs.fusion.expansions import expand_variances
-from backburn.programs.fusion.partition import fuse_calls
 from backburn.programs.fusion.plan import Plan
+from backburn.programs.fusion.replacement import fuse_calls
 from backburn.programs.ir import Call, Program, rewrite
 from backburn.programs.lowering import UNTRACEABLE
 from backburn.programs.passes.epilogues import mask_before_pools

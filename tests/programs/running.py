@@ -19,7 +19,7 @@ from tests.programs.modes import OPTIMIZERS, Case, function_of
 import backburn as bb
 from backburn.base.trees import flatten
 from backburn.errors import BackburnError, CaptureError, GraphError
-from backburn.programs.fusion import partition
+from backburn.programs.fusion import limits as fusion_limits
 from backburn_numpy.programs import verifier
 from backburn_numpy.runtime import threads
 
@@ -156,15 +156,15 @@ def run(case: Case, *, has_guards: bool = True) -> str:
     Sanitizers need no guards: they know where arrays end.
     """
     before, verified = threads.num_threads(), verifier.VERIFIES
-    limits = {name: getattr(partition, name) for name in LIMITS}
+    limits = {name: getattr(fusion_limits, name) for name in LIMITS}
     threads.set_num_threads(case.threads)
     verifier.VERIFIES = has_guards and random.Random(f"verified {case.name}").random() < VERIFIED
     if random.Random(f"rows {case.name}").random() < SMALL_ROWS:
-        partition.MIN_ELEMENTS_OF_ROWS, partition.MIN_ELEMENTS_OF_BLOCK, partition.MIN_WIDTH = 2, 1, 1
+        fusion_limits.MIN_ELEMENTS_OF_ROWS, fusion_limits.MIN_ELEMENTS_OF_BLOCK, fusion_limits.MIN_WIDTH = 2, 1, 1
         if random.Random(f"masks {case.name}").random() < SMALL_MASKS:
-            partition.MAX_ELEMENTS_ALONE = 0
+            fusion_limits.MAX_ELEMENTS_ALONE = 0
         if random.Random(f"axes {case.name}").random() < SEVERAL_AXES:
-            partition.MIN_WIDTH, partition.MAX_SHORT_ROWS = 16, 4
+            fusion_limits.MIN_WIDTH, fusion_limits.MAX_SHORT_ROWS = 16, 4
     try:
         with bb.use_backend(case.tower):
             with guarded() if has_guards else nullcontext():
@@ -178,7 +178,7 @@ def run(case: Case, *, has_guards: bool = True) -> str:
         threads.set_num_threads(before)
         verifier.VERIFIES = verified
         for name, limit in limits.items():
-            setattr(partition, name, limit)
+            setattr(fusion_limits, name, limit)
 
 
 def _run(case: Case) -> tuple[str, Calls, list[Values | None]]:

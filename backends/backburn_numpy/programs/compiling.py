@@ -11,7 +11,7 @@ from backburn.base.dtypes import float32, float64
 from backburn.programs.compiling import PASSES as COMMON
 from backburn.programs.executable import CompiledProgram
 from backburn.programs.fusion.expansions import expand_logsumexp, expand_variances
-from backburn.programs.fusion.partition import fuse_calls
+from backburn.programs.fusion.replacement import fuse_calls
 from backburn.programs.ir import Call, Pass, Program, Variable, listed, rewrite
 from backburn.programs.passes.epilogues import join_epilogues, mask_before_pools
 from backburn.programs.passes.in_place import Update, donated_parts, split_updates

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from backburn.backend.capturing import Executable
 from backburn.programs.executable import CompiledProgram
-from backburn.programs.fusion.partition import fuse_calls
+from backburn.programs.fusion.replacement import fuse_calls
 from backburn.programs.ir import Pass, Program, rewrite
 from backburn.programs.passes.epilogues import mask_before_pools
 from backburn.programs.passes.loop_products import join_products

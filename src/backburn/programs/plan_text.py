@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backburn.programs.explanation import line_of, value_of
-from backburn.programs.fusion.partition import Report
 from backburn.programs.fusion.plan import PASS, Operand, Plan
+from backburn.programs.fusion.replacement import Report
 from backburn.programs.passes.native_programs import NATIVE_PROGRAM
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tests.helpers.planting import plant
 import backburn as bb
 from backburn.base.errors import CaptureError
 from backburn.nn import functional
-from backburn.programs.fusion import partition, plan
+from backburn.programs.fusion import limits, plan, replacement
 from backburn_numpy.programs import tile_code, tiles
 
 pytestmark = needs_kernels
@@ -82,7 +82,7 @@ def replayed(seed: int, dtype: str) -> list[Any]:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Passes of small arrays, and the plans for which code was made."""
-    monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_ROWS", 1)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS_OF_ROWS", 1)
     found: list[Any] = []
 
     class Counted(tile_code.TileCode):
@@ -104,7 +104,7 @@ def difference(made: list[Any], count: int) -> str:
         shared += len(made)
         made.clear()
         with pytest.MonkeyPatch.context() as patch:
-            plant(patch, partition._Replacement, "_pass_of", "self._twins.get(key)", "None")
+            plant(patch, replacement._Replacement, "_pass_of", "self._twins.get(key)", "None")
             expected = replayed(seed, dtype)
         separate += len(made)
         for i, (x, y) in enumerate(zip(found, expected, strict=True)):
@@ -137,7 +137,7 @@ def test_loops_equal_those_of_passes_without_shared_code(made: list[Any]) -> Non
 def test_faults_of_keys_are_found(
     monkeypatch: pytest.MonkeyPatch, made: list[Any], name: str, old: str, new: str
 ) -> None:
-    plant(monkeypatch, partition if name == "key_of" else plan, name, old, new)
+    plant(monkeypatch, replacement if name == "key_of" else plan, name, old, new)
     try:
         found = difference(made, 120)
     except (CaptureError, ValueError) as error:  # refused by the verifier, or of other results

@@ -24,7 +24,7 @@ import backburn as bb
 from backburn.base.errors import ArgumentError, CaptureError
 from backburn.nn import functional
 from backburn.ops.table import OPERATIONS
-from backburn.programs.fusion import partition
+from backburn.programs.fusion import limits
 from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise import fused, runs
 from backburn_numpy.machine_code import functions, loops, memory, vectors
@@ -51,9 +51,9 @@ def vector(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use passes of any size, in several portions and tiles."""
-    monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_ROWS", 1)
-    monkeypatch.setattr(partition, "MIN_WIDTH", 1)
-    monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS_OF_ROWS", 1)
+    monkeypatch.setattr(limits, "MIN_WIDTH", 1)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS", 1 << 30)
     monkeypatch.setattr(tuning, "PASS_TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
@@ -704,8 +704,8 @@ print("equal")
 
 @needs_code
 def test_large_formulas_are_machine_code_and_updates_are_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
-    monkeypatch.setattr(partition, "MIN_ELEMENTS", 1)
+    monkeypatch.setattr(limits, "MAX_ELEMENTS_ALONE", 0)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS", 1)
     x = np.linspace(-2.0, 2.0, 40 * 48, dtype=np.float32).reshape(40, 48)
     found, wanted, plan = both(lambda x: [bb.exp(-bb.square(x)) * x + 1.0], [x], monkeypatch)
     assert "1 loops and 0 kernels" in plan

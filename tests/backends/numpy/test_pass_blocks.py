@@ -15,7 +15,7 @@ from tests.helpers.kernels import needs_kernels
 from tests.helpers.planting import plant
 
 import backburn as bb
-from backburn.programs.fusion import partition
+from backburn.programs.fusion import limits, partition, replacement
 from backburn.programs.fusion.plan import MAX_TERMS, Extent, Repeat, extent_in
 from backburn_numpy import tuning
 from backburn_numpy.programs import tile_code, verifier
@@ -29,11 +29,11 @@ SIDES = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use passes of any size, in several portions and tiles, and rows of several short axes."""
-    monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_ROWS", 2)
-    monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_BLOCK", 1)
-    monkeypatch.setattr(partition, "MIN_WIDTH", 8)
-    monkeypatch.setattr(partition, "MAX_SHORT_ROWS", 12)
-    monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS_OF_ROWS", 2)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS_OF_BLOCK", 1)
+    monkeypatch.setattr(limits, "MIN_WIDTH", 8)
+    monkeypatch.setattr(limits, "MAX_SHORT_ROWS", 12)
+    monkeypatch.setattr(limits, "MAX_ELEMENTS_ALONE", 0)
     monkeypatch.setattr(tuning, "PASS_TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
@@ -157,7 +157,7 @@ def test_generators_and_threads_give_equal_bits(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bit_floats_are_rounded_as_by_single_calls(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr(partition, "MIN_ELEMENTS", 2)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS", 2)
     rng = np.random.default_rng(2)
     arrays = [rng.standard_normal(shape) for shape in ((3, 20, 4, 16), (20, 1, 16), (3, 1, 4, 1), (4, 16))]
 
@@ -180,7 +180,7 @@ def test_16_bit_floats_are_rounded_as_by_single_calls(monkeypatch: pytest.Monkey
         (tile_code.TileCode, "_lower", "self._bytes_of_row(x) if repeat", "self.dtype.itemsize if repeat"),
         (tile_code, "row_terms", "else repeat.terms", "else repeat.terms[:1]"),
         (tile_code.TileCode, "_lower", "self._repeats.get(x))", "None)"),
-        (partition, "_with_totals", "for i in axes", "for i in axes[-depth:]"),
+        (replacement, "_with_totals", "for i in axes", "for i in axes[-depth:]"),
         (partition.Partition, "_operand", "return Operand(x, extent, repeat)", "return Operand(x, extent)"),
     ],
     ids=[
@@ -235,7 +235,7 @@ def test_norms_of_channels_and_modulation_are_one_pass() -> None:
 
 
 def test_small_blocks_end_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_BLOCK", 1 << 10)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS_OF_BLOCK", 1 << 10)
     x, y = (np.ones(shape, "float32") for shape in ((40, 3, 64), (3, 64)))
     _, captured = replayed(lambda x, y: [bb.tanh(x * y)], [x, y], "capture(numpy)")
     assert "an operand broadcasts to few rows at a time" in str(captured.plan())

@@ -19,9 +19,9 @@ import backburn as bb
 from backburn.base.errors import CaptureError, OutOfRangeError
 from backburn.nn import functional
 from backburn.ops.table import OPERATIONS
-from backburn.programs.fusion import partition
-from backburn.programs.fusion.partition import fuse_calls
+from backburn.programs.fusion import limits, partition, replacement
 from backburn.programs.fusion.plan import PASS, Extent, Operand, Plan, Space, Step
+from backburn.programs.fusion.replacement import fuse_calls
 from backburn.programs.ir import Call, Program, ordered
 from backburn_numpy import tuning
 from backburn_numpy.elementwise import fused
@@ -38,9 +38,9 @@ SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -1e-310)
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use passes of any size, in several portions and tiles."""
-    monkeypatch.setattr(partition, "MIN_ELEMENTS_OF_ROWS", 1)
-    monkeypatch.setattr(partition, "MIN_WIDTH", 1)
-    monkeypatch.setattr(partition, "MIN_ELEMENTS", 1 << 30)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS_OF_ROWS", 1)
+    monkeypatch.setattr(limits, "MIN_WIDTH", 1)
+    monkeypatch.setattr(limits, "MIN_ELEMENTS", 1 << 30)
     monkeypatch.setattr(tuning, "PASS_TILE_BYTES", 1 << 10)
     monkeypatch.setattr(tuning, "ELEMENTS_PER_TASK", 256)
     monkeypatch.setattr(tuning, "MOST_ELEMENTS_OF_ONE_PORTION", 0)
@@ -52,7 +52,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         TopologicalSorter(before).prepare()
         return ordered(wanted, makers)
 
-    monkeypatch.setattr(partition, "ordered", checked)
+    monkeypatch.setattr(replacement, "ordered", checked)
     before = threads.num_threads()
     threads.set_num_threads(2)
     yield
@@ -216,9 +216,9 @@ def flat_cases(count: int) -> Iterator[tuple[int, tuple[int, ...], str]]:
 
 def flat_difference(monkeypatch: pytest.MonkeyPatch, count: int) -> str:
     """The first random graph without rows that differs from single calls; empty if none does."""
-    monkeypatch.setattr(partition, "MAX_FLAT_ROW", 64)
-    monkeypatch.setattr(partition, "FLAT_WIDTH", 64)
-    monkeypatch.setattr(partition, "MAX_WIDTH", 63)
+    monkeypatch.setattr(limits, "MAX_FLAT_ROW", 64)
+    monkeypatch.setattr(limits, "FLAT_WIDTH", 64)
+    monkeypatch.setattr(limits, "MAX_WIDTH", 63)
     monkeypatch.setattr(tuning, "PASS_FLAT_TILE_BYTES", 1 << 8)
     plans = ""
     for seed, shape, dtype in flat_cases(count):
@@ -249,7 +249,7 @@ def test_passes_over_arrays_without_rows(monkeypatch: pytest.MonkeyPatch, code: 
         (tile_code.TileCode, "run", "starts + self._before", "starts"),
         (tile_code.TileCode, "run", "self._rest is not None", "self._rest is None and False"),
         (tile_code, "_of_rest", "width=space.rest", "width=space.rest // 2 + 1"),
-        (partition, "_with_totals", "space.numbers", "space.rows"),
+        (replacement, "_with_totals", "space.numbers", "space.rows"),
     ],
     ids=["remainder at the start", "no remainder", "half the remainder", "no total of the remainder"],
 )
@@ -281,7 +281,7 @@ def test_sums_of_columns_do_not_use_the_scratch_of_their_pass(
     """The verifier would take writes there for part of the pass, whose scratch may be as small as a result."""
     monkeypatch.setenv("BACKBURN_MACHINE_CODE", code)
     for name, value in (("MIN_ELEMENTS_OF_ROWS", 2), ("MIN_WIDTH", 1), ("MAX_ELEMENTS_ALONE", 0)):
-        monkeypatch.setattr(partition, name, value)
+        monkeypatch.setattr(limits, name, value)
     rng = np.random.default_rng(2)
 
     def function(x: Any, y: Any) -> Any:
@@ -350,7 +350,7 @@ def first_difference(count: int = 60) -> str:
         (tile_code.TileCode, "_operand", "own is extent or own is Extent.COLUMN", "own is extent"),
         (tile_code.TileCode, "_how", "own is Extent.COLUMN or", ""),
         (tiles.TilePass, "__call__", "total /= divisor", "pass"),
-        (partition, "_with_totals", "call, operands=[rows, *step", "call, operands=[names[result], *step"),
+        (replacement, "_with_totals", "call, operands=[rows, *step", "call, operands=[names[result], *step"),
     ],
     ids=[
         *("a barrier is missing", "a tail is left out", "a portion is left out", "a result overlaps an operand"),
@@ -576,7 +576,7 @@ def replayed_masks(shape: tuple[int, int], dtype: str, join: str = "") -> tuple[
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_masks_are_read_by_passes(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
+    monkeypatch.setattr(limits, "MAX_ELEMENTS_ALONE", 0)
     for shape in ((40, 33), (67, 64), (7, 5)):
         expected, _ = replayed_masks(shape, dtype, ", join=false")
         bits = []
@@ -591,13 +591,15 @@ def test_masks_are_read_by_passes(monkeypatch: pytest.MonkeyPatch, dtype: str) -
         assert "where(" not in apart
         assert "softmax" not in apart
     expected, _ = replayed_masks((67, 64), dtype, ", join=false")
-    plant(monkeypatch, partition._Replacement, "_as_floats", "k.astype(v, dtype)", "k.astype(k.logical_not(v), dtype)")
+    plant(
+        monkeypatch, replacement._Replacement, "_as_floats", "k.astype(v, dtype)", "k.astype(k.logical_not(v), dtype)"
+    )
     found, _ = replayed_masks((67, 64), dtype)
     assert differences(found, expected, dtype) != ""
 
 
 def test_formulas_read_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
+    monkeypatch.setattr(limits, "MAX_ELEMENTS_ALONE", 0)
     rng = np.random.default_rng(1)
     x, mask = numbers(rng, (40, 33), "float32", False), rng.random((40, 33)) < 0.5
 
@@ -616,7 +618,7 @@ def test_formulas_read_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_masks_with_recomputed_comparisons_and_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recomputed comparisons have their own operands."""
-    monkeypatch.setattr(partition, "MAX_ELEMENTS_ALONE", 0)
+    monkeypatch.setattr(limits, "MAX_ELEMENTS_ALONE", 0)
 
     def power(x: Any, y: Any) -> Any:
         return bb.mean(bb.sin(bb.exp(bb.tanh(x)) ** y))
@@ -670,7 +672,7 @@ def test_products_of_rows_and_columns_are_recomputed(monkeypatch: pytest.MonkeyP
     assert differences(found, expected, "float32") == ""
     writes = [line for line in str(captured.plan()).splitlines() if line.startswith("  writes ")]
     assert sum(line.count("(full)") for line in writes) == 2  # the results
-    plant(monkeypatch, partition._Replacement, "_copy", "[*maker.operands]", "[*maker.operands[::-1]]")
+    plant(monkeypatch, replacement._Replacement, "_copy", "[*maker.operands]", "[*maker.operands[::-1]]")
     found, _ = replayed(outer, inputs, "capture(numpy)")
     assert differences(found, expected, "float32") != ""
 
