@@ -15,7 +15,7 @@ from backburn.ops.bodies.decompositions import EPS
 from backburn.ops.decompositions import solution
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
-from backburn_numpy.compiled import address
+from backburn_numpy.compiled import FLOAT32, FLOAT64, address
 from backburn_numpy.elementwise.half_precision import cast_like, upcast_half
 from backburn_numpy.implements import implements
 from backburn_numpy.ops.complex_numbers import phase
@@ -265,13 +265,14 @@ def triangular_solve(x: Array, y: Array, /, upper: bool = False) -> Array:
     a, b = upcast_half(x), upcast_half(y)
     real = c_double if a.dtype == np.float64 else c_float
     types = (*[c_int] * 5, c_int64, c_int64, real, c_void_p, c_int64, c_void_p, c_int64)
-    fast = (
-        blas.function(f"scipy_cblas_{_letter(a)}trsm64_", *types) if a.shape[-1] >= tuning.MIN_ROWS_FOR_LAPACK else None
-    )
+    pays = a.shape[-1] >= tuning.MIN_ROWS_FOR_LAPACK and a.dtype in (FLOAT32, FLOAT64) and a.dtype == b.dtype
+    fast = blas.function(f"scipy_cblas_{_letter(a)}trsm64_", *types) if pays else None
     shape = solution(a.shape, b.shape)
     rows, columns = shape[-2:]
+    if fast is None or not columns:
+        return solve(_triangle(x, upper), y)
     pivots = np.abs(np.diagonal(a, axis1=-2, axis2=-1))  # BLAS multiplies by their reciprocals
-    if fast is None or not columns or not (pivots >= np.finfo(a.dtype).tiny).all():
+    if not (pivots >= np.finfo(a.dtype).tiny).all():
         return solve(_triangle(x, upper), y)
     a, out = np.broadcast_to(a, (*shape[:-2], rows, rows)), np.array(np.broadcast_to(b, shape), order="C")
     for place in np.ndindex(shape[:-2]):
