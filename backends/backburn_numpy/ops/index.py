@@ -11,8 +11,8 @@ from backburn.base.dtypes import DType, int64
 from backburn.base.errors import ArgumentError, OutOfRangeError, ShapeError
 from backburn.ops.bodies import quantized_moves
 from backburn.ops.bodies.scalars import shape_or_none
-from backburn.ops.bodies.shapes import check_same_shape
-from backburn.ops.index import added, gathered, scattered
+from backburn.ops.bodies.shapes import check_not_negative, check_same_shape
+from backburn.ops.index import added, gathered, scattered, untaken
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
 from backburn_numpy.elementwise.half_precision import cast_like, compute_dtype
@@ -74,10 +74,12 @@ def take_along_axis(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
 
 @implements("take_along_axis_backward")
 def take_along_axis_backward(grad: Array, indices: Array, /, shape: Shape, axis: int) -> Array:
+    check_not_negative("take_along_axis_backward", axis)
     check_same_shape("take_along_axis_backward", indices, grad)
-    if axis in (-1, len(shape) - 1) and indices.shape[axis] > 1:
+    gathered(tuple(shape), indices.shape, axis=axis)
+    if axis == len(shape) - 1 and indices.shape[axis] > 1:
         kernel = compiled.serving("spread_places", grad)
-        if kernel is not None and grad.shape[:-1] == tuple(shape[:-1]):
+        if kernel is not None:
             return _spread_places(kernel, grad, wrap_indices(indices, shape[axis]), shape)
     out = _zeros(shape, compute_dtype(grad))
     _scatter_add(out, indices, grad, axis)
@@ -130,7 +132,8 @@ def take(k: Any, x: Array, indices: Array, /, axis: int) -> Array:
 
 @implements("take_backward")
 def take_backward(grad: Array, indices: Array, /, length: int, axis: int) -> Array:
-    shape = (*grad.shape[:axis], length, *grad.shape[axis + indices.ndim :])
+    check_not_negative("take_backward", axis)
+    shape = untaken(grad.shape, indices.shape, length=length, axis=axis)
     out = _zeros(shape, compute_dtype(grad))
     # Kernels take one axis of entries, with its stride: several axes of indices become one.
     entries = grad.reshape(*grad.shape[:axis], indices.size, *grad.shape[axis + indices.ndim :])

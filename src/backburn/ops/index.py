@@ -99,7 +99,8 @@ def added(x: Shape, indices: Shape, values: Shape | None, *, axis: int, **_: Any
     return x
 
 
-def _untaken(grad: Shape, indices: Shape, *, length: int, axis: int) -> Shape:
+def untaken(grad: Shape, indices: Shape, *, length: int, axis: int) -> Shape:
+    """The shape of what :meth:`take` read, from that of its gradient."""
     if grad[axis : axis + len(indices)] != indices:  # a kernel would read past the gradient
         raise ShapeError(
             f"the gradient {list(grad)} must have the shape {list(indices)} of the indices from axis {axis} on"
@@ -339,11 +340,11 @@ class Index(Primitives[F, I, B, Q], Protocol[F, I, B, Q]):
     gradient_rule(take, x=lambda k, g, x_shape, indices, axis: k.take_backward(g, indices, x_shape[axis], axis))
     linear_in(take)
 
-    @operation(kinds="FC", shape=_untaken, like=("grad",), differentiable=True)
+    @operation(kinds="FC", shape=untaken, like=("grad",), differentiable=True)
     def take_backward(self: Any, grad: F, indices: I, /, length: int, axis: int) -> F:
         """The gradient of :meth:`take` for ``length`` entries along ``axis``: entries of ``grad`` added by index."""
         indices_shape = indices.shape
-        shape = _untaken(grad.shape, indices_shape, length=length, axis=axis)
+        shape = untaken(grad.shape, indices_shape, length=length, axis=axis)
         count = math.prod(indices_shape)
         grad = self.reshape(grad, (*shape[:axis], count, *shape[axis + 1 :]))
         indices = self.reshape(indices, (count,))

@@ -1,10 +1,16 @@
-"""Shapes that operands must have in common."""
+"""Checks of shapes and axes by operations of a backend, whose operands no tensor has checked."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from backburn.base.errors import ShapeError
+from backburn.base.errors import ArgumentError, ShapeError
+
+
+def check_not_negative(operation: str, axis: int) -> None:
+    """Raise :class:`ArgumentError` for an axis that is counted from the end: only functions of tensors take these."""
+    if axis < 0:
+        raise ArgumentError(f"{operation}: an axis is 0 or more, not {axis}")
 
 
 def check_same_shape(operation: str, first: Any, *others: Any) -> None:
