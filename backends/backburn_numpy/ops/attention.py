@@ -178,7 +178,9 @@ def _run_kernel(
     """A call of the kernel of that name; None if it does not take these operands."""
     upcast = [upcast_half(t) for t in operands] if is_half(operands[0]) else [*operands]
     kernel = compiled.serving(name, max(upcast, key=lambda t: t.size))
-    if kernel is None or blas.sgemm_address() is None or 0 in (n for t in upcast for n in t.shape):
+    if kernel is None or not compiled.have_dtype(*upcast) or not (keep is None or keep.dtype == np.bool_):
+        return None
+    if blas.sgemm_address() is None or 0 in (n for t in upcast for n in t.shape):
         return None
     if softcap is not None:  # the kernels do not cap scores
         return None
