@@ -16,6 +16,7 @@ from backburn.ops.bodies.quantized import (
     block_lengths,
     scale_shape,
 )  # fmt: skip
+from backburn.ops.primitives import between
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
 from backburn_numpy.elementwise.half_precision import upcast_half
@@ -43,6 +44,7 @@ def quantize(k: Any, x: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArr
 
 @implements("quantize_between", takes_backend=True)
 def quantize_between(k: Any, x: Array, low: Array, high: Array, /, dtype: QuantizedDType = qint8) -> QuantizedArray:
+    between(x.shape, low.shape, high.shape, dtype=dtype)
     found = _run_kernel(x, (low, high), dtype, scale_shape(x.shape, dtype))
     return _own(OPERATIONS["quantize_between"].body(k, x, low, high, dtype)) if found is None else found
 
