@@ -127,6 +127,8 @@ def stack(k: Any, tensors: Sequence[Array], /, axis: int) -> Array:
 @implements("tile")
 def tile(x: Array, /, repeats: Shape) -> Array:
     tiled(x.shape, repeats=repeats)
+    if math.prod(max(1, r) for r in repeats) * x.nbytes > sys.maxsize:  # as for repeat
+        raise MemoryError(f"{list(repeats)} times the shape {list(x.shape)}")
     return np.tile(x, repeats)
 
 
