@@ -70,6 +70,7 @@ def fill(out: Array, x: Array) -> None:
     if fast is None:
         np.copyto(out, x, casting="unsafe")
         return
+    x = np.asarray(x)  # NumPy's scalars, whose values lie elsewhere
     places = [compiled.address(out), compiled.address(x)]
     if x.size < tuning.MIN_HALVES_FOR_NATIVE_THREADS:
         fast(*places, x.size)

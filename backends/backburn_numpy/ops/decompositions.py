@@ -300,7 +300,7 @@ def _keep_nan(x: Array, found: Array) -> Array:
 @quietly
 def det(x: Array, /) -> Array:
     if (found := _solve_small(upcast_half(x))) is not None:
-        return cast_like(np.multiply.reduce(found[1]), x)
+        return cast_like(np.multiply.reduce(found[1], out=...), x)
     return _keep_nan(x, np.linalg.det(upcast_half(x)))
 
 
@@ -308,8 +308,8 @@ def det(x: Array, /) -> Array:
 @quietly
 def slogdet(x: Array, /) -> tuple[Array, Array]:
     if (found := _solve_small(upcast_half(x))) is not None:
-        logarithm = np.add.reduce(np.log(np.abs(found[1])))
-        return cast_like(np.multiply.reduce(np.sign(found[1])), x), cast_like(logarithm, x)
+        logarithm = np.add.reduce(np.log(np.abs(found[1])), out=...)
+        return cast_like(np.multiply.reduce(np.sign(found[1]), out=...), x), cast_like(logarithm, x)
     sign, logarithm = np.linalg.slogdet(upcast_half(x))
     return _keep_nan(x, sign), _keep_nan(x, logarithm)
 
