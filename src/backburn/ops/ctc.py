@@ -152,6 +152,8 @@ def lattice_gradient(
 ) -> Any:  # fmt: skip
     """The gradient of the losses, computed by a class of lattices."""
     shape, dtype = log_probs.shape, k.dtype(log_probs)
+    input_lengths = _check_lengths(k, input_lengths, shape[0])
+    target_lengths = _check_lengths(k, target_lengths, targets.shape[1])
     if 0 in shape:
         return k.zeros(shape, dtype)
     lattice = kind(k, upcast_half(k, log_probs), targets, target_lengths, blank)
