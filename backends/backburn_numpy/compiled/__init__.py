@@ -24,7 +24,7 @@ import numpy as np
 
 from backburn.backend import BackendWarning
 from backburn.base.call_site import stack_level
-from backburn.base.errors import ArgumentError
+from backburn.base.errors import ArgumentError, DTypeError
 from backburn_numpy import tuning
 from backburn_numpy.compiled.build import REMEDY, SOURCES, levels, libraries, load, supported_levels
 
@@ -73,6 +73,14 @@ def are_alike(first: Array, *others: Array) -> bool:
 def have_dtype(like: Array, *arrays: Array | None) -> bool:
     """Whether arrays, some of which may be absent, have the dtype of another one."""
     return all(x is None or x.dtype == like.dtype for x in arrays)
+
+
+def check_arrays(operation: str, *operands: Array) -> None:
+    """Raise :class:`DTypeError` unless all operands are arrays: nothing else has the address of one."""
+    for x in operands:
+        if not isinstance(x, np.ndarray):
+            given = x if x is None else f"{x!r}, of the type {type(x).__name__}"
+            raise DTypeError(f"{operation}: an operand is an array, not {given}")
 
 
 def address(x: Array) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from backburn.ops.bodies.shapes import check_not_negative
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64, addresses_of, kernel
@@ -91,6 +92,7 @@ def along(k: Any, name: str, axis: int, *operands: Array) -> Array:
 
     Lines along the last axis are rows for the kernel ``name``, others columns of matrices for ``name_columns``.
     """
+    check_not_negative(name, axis)
     first = operands[0]
     if is_half(first) and compiled.kernel(name) is not None:
         return cast_like(along(k, name, axis, *map(upcast_half, operands)), first)

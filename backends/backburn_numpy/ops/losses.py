@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backburn.base.errors import OutOfRangeError
-from backburn.ops.bodies.shapes import check_same_shape
+from backburn.ops.bodies.shapes import check_not_negative, check_same_shape
 from backburn.ops.losses import labelled
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled
@@ -22,6 +22,7 @@ Array = Any
 
 @implements("label_cross_entropy", takes_backend=True)
 def label_cross_entropy(k: Any, x: Array, labels: Array, /, axis: int) -> Array:
+    check_not_negative("label_cross_entropy", axis)
     labelled(x.shape, labels.shape, axis=axis)
     if is_half(x):
         return in_float32(label_cross_entropy, k, x, labels, axis)
@@ -39,6 +40,7 @@ def label_cross_entropy(k: Any, x: Array, labels: Array, /, axis: int) -> Array:
 
 @implements("label_cross_entropy_backward", takes_backend=True)
 def label_cross_entropy_backward(k: Any, grad: Array, x: Array, labels: Array, /, axis: int) -> Array:
+    check_not_negative("label_cross_entropy_backward", axis)
     if is_half(x):
         return in_float32(label_cross_entropy_backward, k, grad, x, labels, axis)
     labelled(x.shape, labels.shape, axis=axis)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backburn.ops.bodies.scalars import shape_or_none
-from backburn.ops.bodies.shapes import check_same_shape
+from backburn.ops.bodies.shapes import check_not_negative, check_same_shape
 from backburn.ops.normalization import channel_shape, channels, other_axes
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
@@ -122,7 +122,9 @@ def _standardize_backward(
 ) -> tuple[Array, Array]:
     if is_half(x):
         return in_float32(_standardize_backward, k, grad, x, scale, axis, eps, centred)
-    check_same_shape("layer_norm_backward" if centred else "rms_norm_backward", x, grad)
+    name = "layer_norm_backward" if centred else "rms_norm_backward"
+    compiled.check_arrays(name, grad, x, scale)
+    check_same_shape(name, x, grad)
     out = empty(x.shape, x.dtype)
     if not x.size:
         return out, np.zeros_like(scale)
@@ -138,7 +140,7 @@ def _standardize_backward(
             return out, _sum_grad_scale(sums, scale.shape, planes)
         if columns_fit(x, axis, scale):
             return batch_norm_train_backward(grad, x, scale, eps, centred, None)
-    body, cut = OPERATIONS["layer_norm_backward" if centred else "rms_norm_backward"].body, longest_axis(x.shape, axis)
+    body, cut = OPERATIONS[name].body, longest_axis(x.shape, axis)
     if cut is None or x.size <= tuning.BLOCK_ELEMENTS:
         y, g, s = _prepared(k, axis, centred, x, grad, scale)
         found, total = body(k, g, y, s, axis, eps)
@@ -200,7 +202,10 @@ def batch_norm(
     axis: int = 1,
     eps: float = 1e-5,
 ) -> Array:
-    channels(x.shape, *(shape_or_none(p) for p in (mean, variance, scale, bias)), axis=axis)
+    parameters = [p for p in (mean, variance, scale, bias) if p is not None]
+    compiled.check_arrays("batch_norm", x, mean, variance, *parameters)
+    check_not_negative("batch_norm", axis)
+    channels(x.shape, *(p.shape for p in parameters), axis=axis)
     if is_half(x):
         return in_float32(batch_norm, k, x, mean, variance, scale, bias, axis, eps)
     if x.size and (found := batch_norm_apply(x, mean, variance, scale, bias, axis, eps)) is not None:
@@ -214,12 +219,15 @@ def batch_norm(
 def batch_norm_training(
     k: Any, x: Array, scale: Array | None = None, bias: Array | None = None, /, axis: int = 1, eps: float = 1e-5
 ) -> tuple[Array, Array, Array]:
-    channels(x.shape, shape_or_none(scale), shape_or_none(bias), axis=axis)
+    parameters = [p for p in (scale, bias) if p is not None]
+    compiled.check_arrays("batch_norm_training", x, *parameters)
+    check_not_negative("batch_norm_training", axis)
+    channels(x.shape, *(p.shape for p in parameters), axis=axis)
     if is_half(x):
         return in_float32(batch_norm_training, k, x, scale, bias, axis, eps)
     others = other_axes(x.ndim, axis)
     planes = plane_layout(x, others, channel_shape(x.shape, axis))
-    if planes is not None or (x.size and columns_fit(x, others)):
+    if (planes is not None or (x.size and columns_fit(x, others))) and compiled.have_dtype(x, *parameters):
         return batch_norm_train(x, scale, bias, eps, True, planes, True)
     shape, wide = channel_shape(x.shape, axis), _wide(x)
     mean = k.mean(wide, others, True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from backburn.ops.bodies.shapes import check_not_negative
 from backburn.ops.reduce import count, merge_axes, quantile_positions, result_shape
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
@@ -87,6 +88,8 @@ prod = implements("prod")(_reduction(np.multiply, "prod", math.inf, tuning.MIN_E
 
 @implements("prod_of_others", takes_backend=True)
 def prod_of_others(k: Any, x: Array, /, axis: Axes) -> Array:
+    for a in axis:
+        check_not_negative("prod_of_others", a)
     wide = upcast_half(x)
     found = _prod_of_others_by_kernel(wide, axis)
     products = prod(wide, axis, True) if found is None else found[1]

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from backburn.ops.bodies.scalars import is_scalar
+from backburn.ops.bodies.shapes import check_not_negative
 from backburn.ops.table import OPERATIONS
 from backburn_numpy import compiled, tuning
 from backburn_numpy.compiled import FLOAT32, FLOAT64
@@ -34,15 +36,16 @@ def _accumulate(ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> 
 
 @implements("cumulative_sum")
 def cumulative_sum(x: Array, /, axis: int, reverse: bool = False) -> Array:
-    return _running("cumsum", np.add, x, axis, reverse)
+    return _running("cumulative_sum", "cumsum", np.add, x, axis, reverse)
 
 
 @implements("cumulative_prod")
 def cumulative_prod(x: Array, /, axis: int, reverse: bool = False) -> Array:
-    return _running("cumprod", np.multiply, x, axis, reverse)
+    return _running("cumulative_prod", "cumprod", np.multiply, x, axis, reverse)
 
 
-def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> Array:
+def _running(operation: str, name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool = False) -> Array:
+    check_not_negative(operation, axis)
     name = f"{name}_reverse" if reverse else name
     if (fast := compiled.serving(name, x)) is not None:
         width = x.shape[axis]
@@ -69,12 +72,12 @@ def _running(name: str, ufunc: np.ufunc, x: Array, axis: int, reverse: bool = Fa
 
 @implements("cummax")
 def cummax(x: Array, /, axis: int) -> Array:
-    return _running("cummax", np.maximum, x, axis)
+    return _running("cummax", "cummax", np.maximum, x, axis)
 
 
 @implements("cummin")
 def cummin(x: Array, /, axis: int) -> Array:
-    return _running("cummin", np.minimum, x, axis)
+    return _running("cummin", "cummin", np.minimum, x, axis)
 
 
 @implements("diff", takes_backend=True)
@@ -96,9 +99,10 @@ def logcumsumexp(x: Array, /, axis: int) -> Array:
 def ssm_scan(
     k: Any, a: Array, b: Array, x: Array, h0: Array | None = None, /, axis: int = 0, reverse: bool = False
 ) -> Array:
+    is_number = is_scalar(b)
+    _check("ssm_scan", axis, h0, a, x, *() if is_number else (b,))
     if is_half(x):
         return in_float32(ssm_scan, k, a, b, x, h0, axis, reverse)
-    is_number = b.__class__ is not np.ndarray
     out = empty(np.broadcast_shapes(a.shape, () if is_number else b.shape, x.shape), x.dtype)
     if out.size and _run_kernel("scan", (out, a, b, x), (h0,), axis, reverse, is_number):
         return out
@@ -111,6 +115,7 @@ def ssm_scan_backward(
     reverse: bool = False,
 ) -> tuple[Array, ...]:  # fmt: skip
     operands = grad, a, b, x, out
+    _check("ssm_scan_backward", axis, h0, *operands)
     if is_half(out):
         return in_float32(ssm_scan_backward, k, *operands, h0, axis, reverse)
     results = [empty(out.shape, out.dtype) for _ in range(3)]
@@ -118,6 +123,12 @@ def ssm_scan_backward(
     if out.size and _run_kernel("scan_backward", (*results, *operands), (grad_h0, h0), axis, reverse):
         return (*results, grad_h0)
     return OPERATIONS["ssm_scan_backward"].body(k, *operands, h0, axis, reverse)
+
+
+def _check(name: str, axis: int, state: Array | None, *arrays: Array) -> None:
+    """Raise for an axis or operands that a scan does not take."""
+    check_not_negative(name, axis)
+    compiled.check_arrays(name, *arrays, *() if state is None else (state,))
 
 
 def _run_kernel(
@@ -135,11 +146,11 @@ def _run_kernel(
     stride = inner * dtype.itemsize
     whole = [
         contiguous(v if v.shape == shape else np.broadcast_to(v, shape), dtype)
-        if v.__class__ is np.ndarray
+        if isinstance(v, np.ndarray)
         else np.full(inner, v, dtype)
         for v in arrays
     ]
-    strides = [shape[axis] * stride if v.__class__ is np.ndarray else 0 for v in arrays]
+    strides = [shape[axis] * stride if isinstance(v, np.ndarray) else 0 for v in arrays]
     without = shape[:axis] + shape[axis + 1 :]
     single = [None if v is None else contiguous(np.broadcast_to(v, without), dtype) for v in states]
 
