@@ -96,7 +96,7 @@ def _cholesky(x: Array) -> Array:
     name = f"scipy_{_letter(x)}potrf_64_"
     if (
         x.ndim > 2
-        or x.dtype.kind == "c"
+        or x.dtype not in (FLOAT32, FLOAT64)
         or rows < tuning.MIN_ROWS_FOR_LAPACK
         or (fast := blas.function(name, text, number, c_void_p, number, number)) is None
     ):
