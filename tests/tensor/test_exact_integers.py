@@ -129,6 +129,13 @@ def test_isin_and_searchsorted_of_python_numbers(number: float) -> None:
     assert bb.isin(bb.asarray(values), number, invert=True).tolist() == [v != number for v in values]
 
 
+@pytest.mark.parametrize("number", [10**400, -(10**400)])
+def test_isin_and_searchsorted_of_numbers_beyond_float64(number: int) -> None:
+    values = bb.asarray([1, 3])
+    assert not bb.any(bb.isin(values, number)).item()
+    assert bb.searchsorted(values, number).item() == (2 if number > 0 else 0)
+
+
 def test_numbers_beyond_the_dtype() -> None:
     """Bounds beyond every element have no effect; other numbers outside the dtype's range are errors."""
     small, values = bb.asarray(np.array([1, 2, 250], "uint8")), bb.asarray([1, 2, 3])

@@ -136,12 +136,12 @@ def among(name: str, x: Any, number: Any, right: bool = False) -> Any:
     values, found = (x, number) if is_tensor(x) else (number, x)
     low, high = int_range(values._dtype)
     if name == "isin":
-        exact = math.isfinite(found) and found == math.floor(found) and low <= found <= high
+        exact = low <= found <= high and found == math.floor(found)
         any_equal = call("equal", values, int(found)) if exact else _same(values, False)
         if is_tensor(x):
             return any_equal
         return call("any", any_equal, axis=tuple(range(any_equal.ndim)), keepdims=False)
-    if math.isnan(found) or found > high:
+    if found != found or found > high:
         place, right = high, True
     elif found < low:
         place, right = low, False
