@@ -966,6 +966,23 @@ def test_settings_that_change_in_place_are_noticed(change: str, is_state: bool) 
         assert [run().tolist() for _ in range(4)] == [[3.0, 3.0]] * 4
 
 
+def test_large_containers_are_not_read_before_each_replay() -> None:
+    class Counted(dict[int, int]):
+        reads = 0
+
+        def values(self) -> Any:
+            Counted.reads += 1
+            return super().values()
+
+    x, words = bb.ones((2,), backend=RECORDING), Counted((i, i) for i in range(captured_state.MOST_CONTENTS + 1))
+    holder = Settings()
+    holder.inner = words  # type: ignore[assignment]
+    function = bb.capture(lambda x, s: x * float(len(s.inner)), state=False)
+    for _ in range(4):
+        assert function(x, holder).tolist() == [len(words)] * 2
+    assert Counted.reads == 0
+
+
 def test_arguments_that_change_in_place_are_noticed() -> None:
     x, settings, names = bb.ones((2,), backend=RECORDING), Settings(), {1}
     of_object = bb.capture(lambda x, s: x * s.inner["scale"][0], state=False)

@@ -359,20 +359,21 @@ def _contents(value: Any, left: list[int], level: int) -> Any:
     left[0] -= 1
     if cls in _PLAIN or left[0] < 0 or level == MOST_LEVELS:
         return value
-    if cls is list or cls is tuple:
+    if cls is list or cls is tuple or isinstance(value, dict | set):
+        if len(value) > left[0]:
+            return value
+        if isinstance(value, set):
+            return cls, {*value}
+        if isinstance(value, dict):
+            return cls, [*value], [_contents(x, left, level + 1) for x in value.values()]
         found = [_contents(x, left, level + 1) for x in value]
         return value if cls is tuple and all(map(is_, found, value)) else (cls, found)
-    if isinstance(value, dict):
-        return cls, [*value], [_contents(x, left, level + 1) for x in value.values()]
-    if isinstance(value, set):
-        left[0] -= len(value)
-        return (cls, {*value}) if left[0] >= 0 else value
     if isinstance(value, _OPAQUE) or cls.__module__.startswith(_UNREAD):
         return value
     if NODE_TYPES[cls] is not None and not is_dataclass(value):
         return value  # a module, or a type with functions for trees
     fields = getattr(value, "__dict__", None)
-    if not fields:
+    if not fields or len(fields) > left[0]:
         return value
     return cls, id(value), [*fields], [_contents(x, left, level + 1) for x in fields.values()]
 
