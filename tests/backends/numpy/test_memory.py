@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import platform
@@ -90,6 +91,7 @@ def test_a_view_keeps_its_memory() -> None:
 
 
 def test_the_pool_is_freed_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()  # blocks of earlier tests in cycles would return to the pool meanwhile
     before, unpatched = memory.stats()["used"], memory.aligned
     memory.empty(SHAPE, np.dtype("float32"))  # freed immediately
 
