@@ -72,7 +72,7 @@ class Program:
     launches: int = 0
     #: Remarks for people, by the call: how it was joined or compiled, or why not.
     notes: dict[Call, str] = field(default_factory=dict)
-    #: What became of each call when they were joined (:class:`backburn.programs.fusion.replacement.Report`), or None.
+    #: The report of how calls were joined (:class:`backburn.programs.fusion.replacement.Report`), or None.
     fusion: Any = None
 
     def __post_init__(self) -> None:

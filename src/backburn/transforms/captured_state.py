@@ -38,7 +38,7 @@ class State:
         self._box = [state]
         self._leaves = flatten(self._box)
         others = [x for x in self._leaves[0] if not isinstance(x, Tensor | HasState)]
-        #: What may change without a change of the tree, and its contents at the last :meth:`key`.
+        #: The values whose contents may change while the tree holds the same objects; the contents at the last key.
         self._settings = [*settings_of(self._leaves[1]), *(x for x in others if contents(x) is not x)]
         self._contents: list[Any] = []
         self._tree = MutableTree(self._box, lambda x: isinstance(x, Tensor | HasState))
@@ -342,14 +342,14 @@ MOST_CONTENTS, MOST_LEVELS = 1000, 4
 #: The types of values that cannot change, and of those whose attributes are not settings.
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, slice, type(...)))
 _OPAQUE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, partial)
-#: The packages whose objects have no settings among their attributes: changes in optimizers are noticed elsewhere.
-_UNREAD = ("backburn", "logging")
+#: The packages whose objects have no settings among their attributes.
+_UNREAD = frozenset(("backburn", "logging"))
 
 
 def contents(value: Any) -> Any:
-    """What a list, dict, set or object has at present, to compare with :func:`same`; else the value itself.
+    """The contents of a list, dict, set or object at present, to compare with :func:`same`; else the value itself.
 
-    Tensors, and objects of backburn's classes, are themselves: changes of these are noticed elsewhere.
+    Tensors, backends and other objects of backburn's classes are returned: changes of these are noticed elsewhere.
     """
     return value if value.__class__ in _PLAIN else _contents(value, [MOST_CONTENTS], 0)
 
@@ -368,8 +368,8 @@ def _contents(value: Any, left: list[int], level: int) -> Any:
             return cls, [*value], [_contents(x, left, level + 1) for x in value.values()]
         found = [_contents(x, left, level + 1) for x in value]
         return value if cls is tuple and all(map(is_, found, value)) else (cls, found)
-    if isinstance(value, _OPAQUE) or cls.__module__.startswith(_UNREAD):
-        return value
+    if isinstance(value, _OPAQUE) or cls.__module__.partition(".")[0] in _UNREAD or hasattr(cls, "capabilities"):
+        return value  # a backend has capabilities
     if NODE_TYPES[cls] is not None and not is_dataclass(value):
         return value  # a module, or a type with functions for trees
     fields = getattr(value, "__dict__", None)
