@@ -506,6 +506,23 @@ def test_logsumexp_and_its_gradient_share_their_sums(dtype: str) -> None:
     np.testing.assert_allclose(slopes, shares * weights[:, None], rtol=64 * bound, atol=1e-37)
 
 
+@pytest.mark.parametrize("bound", ["arrays", "integers", "one"])
+def test_a_softmax_of_other_bounds_is_not_that_of_a_gradient(bound: str) -> None:
+    x = np.random.default_rng(12).normal(size=(64, 96)).astype(np.float32)
+    ends: Any = {"arrays": np.linspace(0.1, 0.9, 96, dtype=np.float32), "integers": 1, "one": None}[bound]
+
+    def function(x: Any) -> Any:
+        low = None if ends is None else -bb.asarray(ends, backend=x.backend) if bound == "arrays" else -ends
+        high = 0.5 if ends is None else bb.asarray(ends, backend=x.backend) if bound == "arrays" else ends
+        return [bb.softmax(bb.clip(x, low, high), axis=1) * 2.0, bb.logsumexp(x, axis=1)]
+
+    found, captured = replayed(function, [x], "capture(numpy)")
+    assert "softmax" in str(captured.plan())
+    y = np.clip(x.astype(np.float64), None if ends is None else -ends, 0.5 if ends is None else ends)
+    np.testing.assert_allclose(found[0], 2.0 * np.exp(y) / np.exp(y).sum(axis=1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(found[1], np.log(np.exp(x.astype(np.float64)).sum(axis=1)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_standard_deviations_are_roots_of_variances(dtype: str) -> None:
     given = np.random.default_rng(9).normal(size=(70, 48)).astype(dtype)

@@ -44,7 +44,9 @@ def expand_logsumexp(program: Program, k: Any) -> list[Call]:
     shares: dict[Variable, list[Call]] = {}
     makers = program.makers() if sums else {}
     for call in program.calls if sums else ():
-        if call.operation == "softmax" and (clip := makers.get(call.operands[0])) is not None and _is_bounded(clip):
+        if call.operation != "softmax" or not isinstance(call.operands[0], Variable):
+            continue
+        if (clip := makers.get(call.operands[0])) is not None and _is_bounded(clip):
             x = clip.operands[0]
             if x in sums and arguments(call)[1] == len(x.shape) - 1:
                 shares.setdefault(x, []).append(call)
@@ -73,10 +75,10 @@ def _is_of_rows(call: Call) -> bool:
 
 def _is_bounded(call: Call) -> bool:
     """Whether a call replaces the infinities of a variable by the largest finite numbers."""
-    if call.operation != "clip" or not isinstance(call.operands[0], Variable):
+    x, low, high = arguments(call) if call.operation == "clip" else (None, None, None)
+    if not isinstance(x, Variable) or not isinstance(low, float) or not isinstance(high, float):
         return False
-    bound = largest(call.operands[0].dtype)
-    return arguments(call)[1:] == [-bound, bound]
+    return -low == high == largest(x.dtype)
 
 
 def _is_mean(call: Call) -> bool:
